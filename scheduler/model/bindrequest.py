@@ -1,0 +1,55 @@
+"""The BindRequest: what the scheduler hands to the binder, as one durable object.
+
+A request holds whole gangs of one session. A gang too large for one object is written as numbered parts, and a header
+whose write is the commit: parts without a header are not a request.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.model.decisions import Place
+
+OPEN_PHASES = ("", "Pending", "AwaitingVictims", "Preparing", "Binding", "Unwinding")
+
+
+@dataclass(frozen=True, slots=True)
+class BindFailure:
+    """One member that could not be bound: cause is a stable CamelCase word (PodGone, NodeGone, PodGated, Conflict, ...)."""
+
+    uid: str
+    pod: str
+    node: str
+    cause: str
+    permanent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GangOutcome:
+    """How far a gang of a request has come. Gangs are named by the group's uid and the position in the request."""
+
+    index: int
+    phase: str
+    bound: int = 0
+    failures: tuple[BindFailure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """A request as written. `deadline` and `created` are in seconds since the epoch; `epoch` is the leader's."""
+
+    name: str
+    uid: str
+    session: str
+    epoch: int
+    deadline: float
+    gangs: tuple[Place, ...]
+    phase: str = ""
+    outcomes: tuple[GangOutcome, ...] = ()
+    created: float = 0.0
+    resource_version: str = ""
+
+    @property
+    def open(self) -> bool:
+        """Whether the binder still has work with it."""
+        return self.phase in OPEN_PHASES

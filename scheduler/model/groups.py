@@ -1,0 +1,106 @@
+"""PodGroups as every dialect reads them, and the state of a group's members.
+
+Identity is the uid; `key` ("dialect/namespace/name") is only how members name their group. A group of one has no object:
+its key is "pod/namespace/uid" and it is made from the pod. A group by owner annotation is "owner/namespace/owner uid".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.model.pods import Condition, Pod, Problem
+from scheduler.model.resources import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class RoleMinimum:
+    """At least `count` members of role `name` must start together with the rest."""
+
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyWish:
+    """Domains in which a group wants to run: node label keys or level names; "" = no wish."""
+
+    name: str = ""
+    required: str = ""
+    preferred: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodGroup:
+    """A gang as read from its object (or made for a pod or an owner that has none).
+
+    `problems` non-empty: the group waits as Misconfigured and nothing else is believed. `was_running`: its status says
+    that it once reached its minimum. `phase` and `conditions` are those last read, so that only changes are written.
+    `members` are the counts last written. `created` is in seconds since the epoch. `generation` is metadata.generation.
+    """
+
+    key: str
+    uid: str
+    dialect: str
+    namespace: str
+    name: str
+    api_version: str = ""
+    kind: str = "PodGroup"
+    min_member: int = 1
+    roles: tuple[RoleMinimum, ...] = ()
+    min_resources: Amounts = ()
+    queue: str = ""
+    priority_class: str = ""
+    preemptible: bool | None = None
+    topology: TopologyWish | None = None
+    created: float = 0.0
+    generation: int = 0
+    phase: str = ""
+    was_running: bool = False
+    conditions: tuple[Condition, ...] = ()
+    counts: tuple[tuple[str, int], ...] = ()
+    problems: tuple[Problem, ...] = ()
+    deleting: bool = False
+    resource_version: str = ""
+
+    @property
+    def has_object(self) -> bool:
+        """Whether there is an object whose status can be written."""
+        return self.dialect not in ("pod", "owner")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A group with its members, as of one snapshot. Each member is in exactly one of the tuples, sorted by (index, name).
+
+    waiting: may be placed now. gated: scheduling gates. assumed: placed, bind not confirmed. bound: on a node and alive.
+    terminating: being deleted (bound or not). succeeded / failed: ended. `priority` is resolved. `missing_object`: the members name an
+    object that does not exist. `ever_ran`: the minimum was once reached.
+    """
+
+    group: PodGroup
+    priority: int = 0
+    queue: str = ""
+    waiting: tuple[Pod, ...] = ()
+    gated: tuple[Pod, ...] = ()
+    assumed: tuple[Pod, ...] = ()
+    bound: tuple[Pod, ...] = ()
+    terminating: tuple[Pod, ...] = ()
+    succeeded: tuple[Pod, ...] = ()
+    failed: tuple[Pod, ...] = ()
+    missing_object: bool = False
+    ever_ran: bool = False
+
+    @property
+    def key(self) -> str:
+        """The group's key."""
+        return self.group.key
+
+    @property
+    def placed(self) -> int:
+        """Members that count toward the minimum: assumed, bound or succeeded."""
+        return len(self.assumed) + len(self.bound) + len(self.succeeded)
+
+    @property
+    def existing(self) -> int:
+        """Members that exist and have not ended in failure."""
+        return self.placed + len(self.waiting) + len(self.gated)

@@ -1,0 +1,57 @@
+"""Nodes, and the part of them on which static predicates depend (`NodeClass`).
+
+Two nodes with equal `NodeClass` get the same verdict from every static predicate, so a predicate runs once a class and
+never once a node. The labels are part of the class except those that name the node itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.model.resources import Amounts
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A taint; effect is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """What a scheduler needs to know of a node. `allocatable` has no "pods"; those are `slots`."""
+
+    name: str
+    uid: str = ""
+    allocatable: Amounts = ()
+    slots: int = 110
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    deleting: bool = False
+    resource_version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClass:
+    """Static attributes shared by nodes that every static predicate treats alike.
+
+    `name` is set only where some waiting shape asks for the node by name or by its hostname label.
+    """
+
+    labels: tuple[tuple[str, str], ...] = ()
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    name: str = ""
+
+    def label(self, key: str) -> str | None:
+        """Return the value of a label, or None."""
+        for name, value in self.labels:
+            if name == key:
+                return value
+        return None

@@ -1,0 +1,132 @@
+"""Pods and their shapes.
+
+A `Shape` is everything in a pod's spec that can change where it may run; pods with equal shapes are interchangeable for
+predicates and placement, so work is done once a shape. A `Pod` is one member: identity, state, and a reference to its
+shape by key. Requests are those of Kubernetes (init containers, sidecars, overhead, pod-level), computed in the dialects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.model.resources import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A toleration as written; empty key with operator Exists tolerates everything, empty effect every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One expression: In, NotIn, Exists, DoesNotExist, Gt, Lt over a label or, in matchFields, a field."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorTerm:
+    """A node selector term: all expressions and all fields must hold; an empty term matches nothing."""
+
+    expressions: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredTerm:
+    """A term with its weight 1-100."""
+
+    weight: int
+    term: SelectorTerm
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The scheduling-relevant part of a pod spec. `key` is a hash of all other fields.
+
+    `required_terms` is None when the pod states no required node affinity; terms are ORed.
+    `unsupported` lists the spec fields (paths) that must hold but cannot be honoured by this version: such a pod waits.
+    """
+
+    key: str
+    requests: Amounts = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    required_terms: tuple[SelectorTerm, ...] | None = None
+    preferred_terms: tuple[PreferredTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    unsupported: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A status condition: of a pod (PodScheduled) or of a group."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A field of an object that cannot be used, with the reason: what a person must change."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One pod, whoever schedules it.
+
+    `group` is the key of the group object that it names ("" = none: owner grouping or a group of one).
+    `min_member` is the annotation scheduling.muster.sh/min-member (0 = absent). `index` is the completion index or rank
+    (-1 = none). `charge` replaces the shape's requests where the node is charged otherwise (in-place resize).
+    `condition` is its PodScheduled condition when that is False. `created` is in seconds since the epoch.
+    `ours` says that its schedulerName is one of those that this scheduler serves.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    shape: str
+    ours: bool = False
+    node: str = ""
+    phase: str = "Pending"
+    priority: int = 0
+    created: float = 0.0
+    gated: bool = False
+    deleting: bool = False
+    started: bool = False
+    group: str = ""
+    role: str = ""
+    index: int = -1
+    queue: str = ""
+    min_member: int = 0
+    nominated: str = ""
+    scheduler_name: str = ""
+    owner_kind: str = ""
+    owner_name: str = ""
+    owner_uid: str = ""
+    charge: Amounts | None = None
+    condition: Condition | None = None
+    problems: tuple[Problem, ...] = ()
+    status_reason: str = ""
+    resource_version: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended; an ended pod uses nothing on its node."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it may still be bound by somebody: unbound, alive, not being deleted."""
+        return not self.node and not self.finished and not self.deleting

@@ -1,0 +1,73 @@
+"""A frozen picture of the cluster for one session.
+
+Arrays are resource-major and read only; the node order is by name, so that the same cluster gives the same rows whatever
+the order of events. Picklable: a snapshot on disk replays the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model.groups import GroupState
+from scheduler.model.nodes import Node, NodeClass
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.queues import Queue
+from scheduler.model.resources import Amounts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeTable:
+    """Nodes as rows: R resources by N nodes, int64.
+
+    names: N, sorted. resources: R names. allocatable, used: (R, N). slots, pods: (N,) pod slots and pods that count.
+    class_of: (N,) index into classes. nodes: name -> Node.
+    """
+
+    names: tuple[str, ...]
+    resources: tuple[str, ...]
+    allocatable: NDArray[np.int64]
+    used: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    pods: NDArray[np.int64]
+    class_of: NDArray[np.int32]
+    classes: tuple[NodeClass, ...]
+    nodes: Mapping[str, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class NoGood:
+    """A (pod, node) that the binder or a kubelet refused; not tried again before `until` (seconds since the epoch).
+
+    uid "" means every pod of `shape`.
+    """
+
+    node: str
+    until: float
+    cause: str
+    uid: str = ""
+    shape: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """Everything that one session may look at. `holders` gives, lazily built by the store, what each group uses.
+
+    groups: key -> state, of every group that has a member or an object. usage: group key -> (pods, amounts) that its
+    members hold on nodes (assumed included); pods outside our groups are summed under "pods of NAMESPACE".
+    dirty: keys of groups that changed since the last session (or that a change of the cluster may help).
+    """
+
+    generation: int
+    now: float
+    table: NodeTable
+    shapes: Mapping[str, Shape]
+    groups: Mapping[str, GroupState]
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    usage: Mapping[str, tuple[int, Amounts]] = field(default_factory=dict)
+    no_goods: tuple[NoGood, ...] = ()
+    foreign_nominated: tuple[Pod, ...] = ()
+    dialects: tuple[str, ...] = ()
