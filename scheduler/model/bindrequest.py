@@ -15,7 +15,7 @@ OPEN_PHASES = ("", "Pending", "AwaitingVictims", "Preparing", "Binding", "Unwind
 
 @dataclass(frozen=True, slots=True)
 class BindFailure:
-    """One member that could not be bound: cause is a stable CamelCase word (PodGone, NodeGone, PodGated, Conflict, ...)."""
+    """One member that could not be bound; cause is a stable CamelCase word (PodGone, NodeGone, PodGated, ...)."""
 
     uid: str
     pod: str

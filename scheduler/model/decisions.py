@@ -36,23 +36,31 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class SetPhase:
-    """The group's life has reached a phase: Pending, Inqueue, Scheduling, Running, Completed, Unknown (neutral words)."""
+class SetStatus:
+    """What the status of a group's object should say; the dialect turns it into its own words.
+
+    phase: Pending, Inqueue, Scheduling, Running, Degraded, Completed, Failed or Unknown (neutral words).
+    counts: (name, number) for desired, existing, gated, bound, running, succeeded, failed.
+    verdict: why it waits; None when it does not. `uid` guards against an object re-created under the name.
+    """
 
     group: str
+    uid: str
     phase: str
+    counts: tuple[tuple[str, int], ...] = ()
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """Why a group waits; `pods` are the uids of the waiting members that it holds for."""
+    """Why members wait: the PodScheduled condition of each pod in `pods` (uids), and one event for the group."""
 
     group: str
     verdict: Verdict
     pods: tuple[str, ...] = ()
 
 
-Decision: TypeAlias = Place | SetPhase | Explain
+Decision: TypeAlias = Place | SetStatus | Explain
 
 
 @dataclass(frozen=True, slots=True)

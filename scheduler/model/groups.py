@@ -1,7 +1,8 @@
 """PodGroups as every dialect reads them, and the state of a group's members.
 
-Identity is the uid; `key` ("dialect/namespace/name") is only how members name their group. A group of one has no object:
-its key is "pod/namespace/uid" and it is made from the pod. A group by owner annotation is "owner/namespace/owner uid".
+Identity is the uid; `key` ("dialect/namespace/name") is only how members name their group. A group of one has no
+object: its key is "pod/namespace/uid" and it is made from the pod. A group by owner annotation has the key
+"owner/namespace/owner uid".
 """
 
 from __future__ import annotations
@@ -70,11 +71,11 @@ class PodGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A group with its members, as of one snapshot. Each member is in exactly one of the tuples, sorted by (index, name).
+    """A group with its members, as of one snapshot; each member is in exactly one tuple, sorted by (index, name).
 
-    waiting: may be placed now. gated: scheduling gates. assumed: placed, bind not confirmed. bound: on a node and alive.
-    terminating: being deleted (bound or not). succeeded / failed: ended. `priority` is resolved. `missing_object`: the members name an
-    object that does not exist. `ever_ran`: the minimum was once reached.
+    waiting: may be placed now. gated: scheduling gates. assumed: placed, bind not confirmed. bound: on a node, alive.
+    terminating: being deleted (bound or not). succeeded / failed: ended. `priority` is resolved. `missing_object`: the
+    members name an object that does not exist. `ever_ran`: the minimum was once reached.
     """
 
     group: PodGroup

@@ -2,7 +2,7 @@
 
 A `Shape` is everything in a pod's spec that can change where it may run; pods with equal shapes are interchangeable for
 predicates and placement, so work is done once a shape. A `Pod` is one member: identity, state, and a reference to its
-shape by key. Requests are those of Kubernetes (init containers, sidecars, overhead, pod-level), computed in the dialects.
+shape by key. Requests are those of Kubernetes (init containers, sidecars, overhead, pod-level); the dialects sum them.
 """
 
 from __future__ import annotations

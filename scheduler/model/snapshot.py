@@ -1,7 +1,7 @@
 """A frozen picture of the cluster for one session.
 
-Arrays are resource-major and read only; the node order is by name, so that the same cluster gives the same rows whatever
-the order of events. Picklable: a snapshot on disk replays the session.
+Arrays are resource-major and read only; the node order is by name, so that the same cluster gives the same rows in
+whatever order its events came. Picklable: a snapshot on disk replays the session.
 """
 
 from __future__ import annotations

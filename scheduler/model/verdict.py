@@ -41,15 +41,15 @@ CAPACITY_CODES = frozenset(
 )
 """Verdicts that a new node could change: written as reason Unschedulable on pods, so that autoscalers act."""
 
-Fact: TypeAlias = str | int | float | bool | tuple[str, ...] | tuple[tuple[str, int], ...]
+Fact: TypeAlias = str | int | float | bool | tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """A rejection (or, with `permanent`, one that no waiting will change).
 
-    facts: sorted (name, value) pairs; the names in use are listed in observe.explain beside the sentence that uses them.
-    nodes: (reason in the upstream words, number of nodes) over all nodes, sorted by text; `total` is the number of nodes.
+    facts: sorted (name, value) pairs; the names in use are listed in observe.explain beside their sentences.
+    nodes: (reason in the upstream words, number of nodes) over all nodes, sorted by text; `total` nodes in all.
     """
 
     code: Code

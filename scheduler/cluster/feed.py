@@ -1,0 +1,216 @@
+"""What the io process tells the brain, and what the brain answers: the only words that cross the process border.
+
+Events carry model values, not Kubernetes objects. Order matters only inside one entity; `Synced` comes after every
+cache has been listed once, and no session runs before it. `Leading` carries the epoch (the lease's transitions).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from scheduler.model.bindrequest import BindRequest
+from scheduler.model.decisions import Decision, Decisions, Explain, Place, SetStatus
+from scheduler.model.groups import PodGroup
+from scheduler.model.nodes import Node
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.queues import Queue
+
+
+class _Event(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
+    pass
+
+
+class NodeSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A node appeared or changed."""
+
+    node: Node
+
+
+class NodeGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A node object was deleted; pods still bound to it keep counting where it re-appears."""
+
+    name: str
+
+
+class ShapeSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A shape, sent once, before the first pod that refers to it."""
+
+    shape: Shape
+
+
+class PodSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A pod appeared or changed in something that matters to scheduling."""
+
+    pod: Pod
+
+
+class PodGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A pod object is gone."""
+
+    uid: str
+
+
+class GroupSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A group object (or an owner annotated with a minimum) appeared or changed."""
+
+    group: PodGroup
+
+
+class GroupGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A group object is gone; its running members stay."""
+
+    key: str
+
+
+class QueueSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A queue appeared or changed."""
+
+    queue: Queue
+
+
+class QueueGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A queue object is gone."""
+
+    name: str
+    dialect: str
+
+
+class PriorityClassSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A PriorityClass appeared or changed."""
+
+    name: str
+    value: int
+    default: bool = False
+
+
+class PriorityClassGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A PriorityClass is gone."""
+
+    name: str
+
+
+class NamespaceSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A namespace with its default queue ("" = none)."""
+
+    name: str
+    queue: str = ""
+
+
+class NamespaceGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A namespace is gone."""
+
+    name: str
+
+
+class RequestSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A BindRequest was written or its status changed; while it is open its placements are assumed."""
+
+    request: BindRequest
+
+
+class RequestGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A BindRequest object is gone (after its history, or because somebody deleted it)."""
+
+    name: str
+
+
+class HandoverFailed(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A decision could not be made durable: nothing of it was bound; its assumptions end."""
+
+    session: str
+    groups: tuple[str, ...]
+    cause: str
+
+
+class Synced(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """Every cache has been listed; sessions may run."""
+
+
+class Leading(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """This replica leads, with this epoch."""
+
+    epoch: int
+
+
+class DialectSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A dialect's API is served (active) or not."""
+
+    name: str
+    active: bool
+
+
+Event: TypeAlias = (
+    NodeSet
+    | NodeGone
+    | ShapeSet
+    | PodSet
+    | PodGone
+    | GroupSet
+    | GroupGone
+    | QueueSet
+    | QueueGone
+    | PriorityClassSet
+    | PriorityClassGone
+    | NamespaceSet
+    | NamespaceGone
+    | RequestSet
+    | RequestGone
+    | HandoverFailed
+    | Synced
+    | Leading
+    | DialectSet
+)
+
+
+class Handover(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """The decisions of one session, on their way to the API server, by kind (msgpack has no union of dataclasses)."""
+
+    session: str
+    generation: int
+    places: tuple[Place, ...] = ()
+    statuses: tuple[SetStatus, ...] = ()
+    explains: tuple[Explain, ...] = ()
+
+    @staticmethod
+    def of(decisions: Decisions) -> Handover:
+        """Sort decisions by kind; the order inside a kind is kept."""
+        items: tuple[Decision, ...] = decisions.items
+        return Handover(
+            session=decisions.session,
+            generation=decisions.generation,
+            places=tuple(item for item in items if isinstance(item, Place)),
+            statuses=tuple(item for item in items if isinstance(item, SetStatus)),
+            explains=tuple(item for item in items if isinstance(item, Explain)),
+        )
+
+
+class SessionDone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """Figures of a session for metrics: seconds by action, and counters by (name, labels as text)."""
+
+    session: str
+    seconds: dict[str, float]
+    counters: dict[str, float]
+
+
+class SnapshotReply(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A pickled snapshot (with its configuration), in answer to a request of the debug port."""
+
+    data: bytes
+
+
+class SnapshotAsk(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """The debug port asks the brain for its snapshot."""
+
+
+class Stop(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """Finish and exit."""
+
+
+ToBrain: TypeAlias = Event | SnapshotAsk | Stop
+FromBrain: TypeAlias = Handover | SessionDone | SnapshotReply
+
+to_brain = msgspec.msgpack.Decoder(list[ToBrain])
+from_brain = msgspec.msgpack.Decoder(list[FromBrain])
+encode = msgspec.msgpack.Encoder().encode
