@@ -1,0 +1,344 @@
+"""SchedulerConfiguration: what a file may say, its defaults, and the error when it says something else.
+
+Decided here: which keys exist and what values they take. Strict: an unknown key is an error with its path and the
+nearest valid name. Whether an action or a plugin of a given name exists is asked from the registries that the caller
+passes, so that this module knows neither. Volcano's scheduler.conf (actions, tiers, configurations) loads too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+API_VERSION = "config.muster.sh/v1alpha1"
+KIND = "SchedulerConfiguration"
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+VOLCANO_ACTIONS: Mapping[str, str] = {"gangpreempt": "preempt", "gangreclaim": "reclaim"}
+VOLCANO_PLUGINS: Mapping[str, str] = {
+    "proportion": "queues",
+    "capacity": "queues",
+    "network-topology-aware": "topology",
+}
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used: path of the key, what is wrong, nearest valid name."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+
+
+@dataclass(frozen=True, slots=True)
+class PluginConfig:
+    """One plugin of a tier."""
+
+    name: str
+    weight: int = 1
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SolverConfig:
+    """Budget of one placement search; the deterministic time (solver seconds) decides, the wall limit is a fuse."""
+
+    max_deterministic_time: float = 1.0
+    wall_limit: float = 2.0
+    workers: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionConfig:
+    """Client side rate limit towards the API server, in requests a second; 0 = no limit."""
+
+    qps: float = 1000.0
+    burst: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionConfig:
+    """Leader election by Lease, in seconds. An empty namespace means that of BindRequests."""
+
+    leader_elect: bool = True
+    name: str = "muster"
+    namespace: str = ""
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class BinderConfig:
+    """Binds in flight; seconds a gang may take to become whole; finished requests kept for `history` seconds."""
+
+    concurrency: int = 64
+    deadline: float = 120.0
+    history: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfiguration:
+    """The whole configuration; every field has the default that `config/default.yaml` shows."""
+
+    scheduler_names: tuple[str, ...] = ("muster",)
+    namespace: str = "muster-system"
+    session_period: float = 1.0
+    resync_period: float = 300.0
+    actions: tuple[str, ...] = ("enqueue", "allocate")
+    tiers: tuple[tuple[PluginConfig, ...], ...] = (
+        (PluginConfig("priority"), PluginConfig("gang"), PluginConfig("conformance")),
+        (PluginConfig("queues"), PluginConfig("predicates"), PluginConfig("nodeorder"), PluginConfig("binpack")),
+    )
+    solver: SolverConfig = SolverConfig()
+    client_connection: ConnectionConfig = ConnectionConfig()
+    leader_election: ElectionConfig = ElectionConfig()
+    binder: BinderConfig = BinderConfig()
+    health_address: str = "127.0.0.1:8080"
+    log_format: str = "auto"
+    seed: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def parse_duration(path: str, value: object) -> float:
+    """Return seconds from a number or from "1s", "500ms", "1m30s". Raises `ConfigError`."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    if isinstance(value, str):
+        parts = _DURATION.findall(value)
+        if parts and "".join(number + unit for number, unit in parts) == value:
+            return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    raise ConfigError(path, f'{value!r} is not a duration (write "1s", "500ms", "1m30s")')
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return ' (did you mean "x"?)' or the list of valid names."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f'; did you mean "{close[0]}"?' if close else f"; valid: {', '.join(names)}"
+
+
+def _mapping(path: str, value: object, known: Iterable[str]) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ConfigError(path, f"must be a mapping, is {type(value).__name__}")
+    keys = list(known)
+    for key in value:
+        if key not in keys:
+            where = f"{path}.{key}" if path else str(key)
+            raise ConfigError(where, f'unknown key "{key}"{nearest(str(key), keys)}')
+    return value
+
+
+def _number(path: str, value: object, *, low: float, high: float = 1e9) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(path, f"must be a number, is {value!r}")
+    if not low <= value <= high:
+        raise ConfigError(path, f"must be between {low:g} and {high:g}, is {value!r}")
+    return float(value)
+
+
+def _integer(path: str, value: object, *, low: int, high: int = 2**31 - 1) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(path, f"must be an integer, is {value!r}")
+    return int(_number(path, value, low=low, high=high))
+
+
+def _text(path: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(path, f"must be a non-empty string, is {value!r}")
+    return value
+
+
+def _bool(path: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(path, f"must be true or false, is {value!r}")
+    return value
+
+
+def _actions(path: str, value: object, known: Sequence[str], *, volcano: bool, warnings: list[str]) -> tuple[str, ...]:
+    names = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ConfigError(path, 'must be a comma-separated string such as "enqueue, allocate"')
+    result: list[str] = []
+    for number, name in enumerate(name for name in names if name):
+        ours = VOLCANO_ACTIONS.get(name, name) if volcano else name
+        if ours in known:
+            if ours not in result:
+                result.append(ours)
+        elif volcano and ours in ("preempt", "reclaim", "backfill", "shuffle"):
+            warnings.append(f'{path}[{number}]: action "{name}" is not available in this version and is left out')
+        else:
+            raise ConfigError(f"{path}[{number}]", f'unknown action "{name}"{nearest(name, known)}')
+    if not result:
+        raise ConfigError(path, "names no action")
+    return tuple(result)
+
+
+def _tiers(
+    path: str, value: object, known: Sequence[str], *, volcano: bool, warnings: list[str]
+) -> tuple[tuple[PluginConfig, ...], ...]:
+    if not isinstance(value, list) or not value:
+        raise ConfigError(path, "must be a non-empty list of tiers")
+    tiers: list[tuple[PluginConfig, ...]] = []
+    seen: dict[str, str] = {}
+    for i, tier in enumerate(value):
+        plugins: list[PluginConfig] = []
+        listed = _mapping(f"{path}[{i}]", tier, ["plugins"]).get("plugins", [])
+        if not isinstance(listed, list):
+            raise ConfigError(f"{path}[{i}].plugins", "must be a list")
+        for j, entry in enumerate(listed):
+            where = f"{path}[{i}].plugins[{j}]"
+            if volcano and isinstance(entry, dict):
+                entry = {key: item for key, item in entry.items() if not str(key).startswith("enable")}
+            spec = _mapping(where, entry, ["name", "weight", "arguments"])
+            name = _text(f"{where}.name", spec.get("name"))
+            ours = VOLCANO_PLUGINS.get(name, name) if volcano else name
+            if ours not in known:
+                if volcano:
+                    warnings.append(f'{where}.name: plugin "{name}" has no counterpart here and is left out')
+                    continue
+                raise ConfigError(f"{where}.name", f'unknown plugin "{name}"{nearest(name, known)}')
+            if ours in seen:
+                if volcano:
+                    continue
+                raise ConfigError(f"{where}.name", f'plugin "{ours}" is already listed at {seen[ours]}')
+            seen[ours] = where
+            arguments = spec.get("arguments") or {}
+            if not isinstance(arguments, dict):
+                raise ConfigError(f"{where}.arguments", "must be a mapping")
+            if volcano and arguments:
+                warnings.append(f"{where}.arguments: left out, the arguments of {ours} are named differently here")
+                arguments = {}
+            weight = _integer(f"{where}.weight", spec.get("weight", 1), low=0, high=1_000_000)
+            plugins.append(PluginConfig(name=ours, weight=weight, arguments=arguments))
+        tiers.append(tuple(plugins))
+    return tuple(tiers)
+
+
+def _solver(value: object) -> SolverConfig:
+    raw = _mapping("solver", value, ["maxDeterministicTime", "wallLimit", "workers"])
+    base = SolverConfig()
+    return SolverConfig(
+        max_deterministic_time=_number(
+            "solver.maxDeterministicTime", raw.get("maxDeterministicTime", base.max_deterministic_time), low=0.001
+        ),
+        wall_limit=parse_duration("solver.wallLimit", raw.get("wallLimit", base.wall_limit)),
+        workers=_integer("solver.workers", raw.get("workers", base.workers), low=1, high=64),
+    )
+
+
+def _connection(value: object) -> ConnectionConfig:
+    raw = _mapping("clientConnection", value, ["qps", "burst"])
+    base = ConnectionConfig()
+    return ConnectionConfig(
+        qps=_number("clientConnection.qps", raw.get("qps", base.qps), low=0),
+        burst=_integer("clientConnection.burst", raw.get("burst", base.burst), low=0),
+    )
+
+
+def _election(value: object) -> ElectionConfig:
+    keys = ["leaderElect", "name", "namespace", "leaseDuration", "renewDeadline", "retryPeriod"]
+    raw = _mapping("leaderElection", value, keys)
+    base = ElectionConfig()
+    made = ElectionConfig(
+        leader_elect=_bool("leaderElection.leaderElect", raw.get("leaderElect", base.leader_elect)),
+        name=_text("leaderElection.name", raw.get("name", base.name)),
+        namespace=str(raw.get("namespace", base.namespace)),
+        lease_duration=parse_duration("leaderElection.leaseDuration", raw.get("leaseDuration", base.lease_duration)),
+        renew_deadline=parse_duration("leaderElection.renewDeadline", raw.get("renewDeadline", base.renew_deadline)),
+        retry_period=parse_duration("leaderElection.retryPeriod", raw.get("retryPeriod", base.retry_period)),
+    )
+    if not made.lease_duration > made.renew_deadline > made.retry_period > 0:
+        raise ConfigError("leaderElection", "must have leaseDuration > renewDeadline > retryPeriod > 0")
+    return made
+
+
+def _binder(value: object) -> BinderConfig:
+    raw = _mapping("binder", value, ["concurrency", "deadline", "history"])
+    base = BinderConfig()
+    return BinderConfig(
+        concurrency=_integer("binder.concurrency", raw.get("concurrency", base.concurrency), low=1, high=1024),
+        deadline=parse_duration("binder.deadline", raw.get("deadline", base.deadline)),
+        history=parse_duration("binder.history", raw.get("history", base.history)),
+    )
+
+
+_KEYS = (
+    "apiVersion",
+    "kind",
+    "schedulerNames",
+    "namespace",
+    "sessionPeriod",
+    "resyncPeriod",
+    "actions",
+    "tiers",
+    "solver",
+    "clientConnection",
+    "leaderElection",
+    "binder",
+    "healthAddress",
+    "logFormat",
+    "seed",
+)
+
+
+def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -> SchedulerConfiguration:
+    """Return the configuration that a decoded YAML document states; absent keys have their defaults.
+
+    actions, plugins: the names that exist. Raises `ConfigError` with the path of the first key that is wrong. A document
+    without apiVersion that has tiers is read as Volcano's; what has no counterpart is listed in `warnings`.
+    """
+    if document is None:
+        document = {}
+    volcano = isinstance(document, dict) and "apiVersion" not in document and "tiers" in document
+    raw = _mapping("", document, ("actions", "tiers", "configurations", "metrics") if volcano else _KEYS)
+    if not volcano and raw:
+        if raw.get("apiVersion") != API_VERSION:
+            raise ConfigError("apiVersion", f'must be "{API_VERSION}", is {raw.get("apiVersion")!r}')
+        if raw.get("kind") != KIND:
+            raise ConfigError("kind", f'must be "{KIND}", is {raw.get("kind")!r}')
+    base = SchedulerConfiguration()
+    warnings: list[str] = []
+    names = raw.get("schedulerNames", ["volcano", "muster"] if volcano else list(base.scheduler_names))
+    if not isinstance(names, list) or not names:
+        raise ConfigError("schedulerNames", "must be a non-empty list")
+    return SchedulerConfiguration(
+        scheduler_names=tuple(_text(f"schedulerNames[{i}]", name) for i, name in enumerate(names)),
+        namespace=_text("namespace", raw.get("namespace", base.namespace)),
+        session_period=parse_duration("sessionPeriod", raw.get("sessionPeriod", base.session_period)),
+        resync_period=parse_duration("resyncPeriod", raw.get("resyncPeriod", base.resync_period)),
+        actions=_actions("actions", raw["actions"], actions, volcano=volcano, warnings=warnings)
+        if "actions" in raw
+        else base.actions,
+        tiers=_tiers("tiers", raw["tiers"], plugins, volcano=volcano, warnings=warnings)
+        if "tiers" in raw
+        else base.tiers,
+        solver=_solver(raw.get("solver")),
+        client_connection=_connection(raw.get("clientConnection")),
+        leader_election=_election(raw.get("leaderElection")),
+        binder=_binder(raw.get("binder")),
+        health_address=_text("healthAddress", raw.get("healthAddress", base.health_address)),
+        log_format=_text("logFormat", raw.get("logFormat", base.log_format)),
+        seed=_integer("seed", raw.get("seed", base.seed), low=0),
+        warnings=tuple(warnings),
+    )
+
+
+def load(path: Path, *, actions: Sequence[str], plugins: Sequence[str]) -> SchedulerConfiguration:
+    """Read and parse a file. Raises `ConfigError`, naming the file when it cannot be read or is not YAML."""
+    try:
+        document = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError("", f"{path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError("", f"{path}: not YAML: {error}") from error
+    return parse(document, actions=actions, plugins=plugins)
