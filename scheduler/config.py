@@ -294,8 +294,8 @@ _KEYS = (
 def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -> SchedulerConfiguration:
     """Return the configuration that a decoded YAML document states; absent keys have their defaults.
 
-    actions, plugins: the names that exist. Raises `ConfigError` with the path of the first key that is wrong. A document
-    without apiVersion that has tiers is read as Volcano's; what has no counterpart is listed in `warnings`.
+    actions, plugins: the names that exist. Raises `ConfigError` with the path of the first key that is wrong. A
+    document without apiVersion that has tiers is read as Volcano's; what has no counterpart is listed in `warnings`.
     """
     if document is None:
         document = {}

@@ -134,6 +134,12 @@ class Leading(_Event, frozen=True, tag=True, array_like=True, gc=False):
     epoch: int
 
 
+class ConfigSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """The configuration file changed and is valid: its text."""
+
+    text: str
+
+
 class DialectSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
     """A dialect's API is served (active) or not."""
 
@@ -208,7 +214,7 @@ class Stop(_Event, frozen=True, tag=True, array_like=True, gc=False):
     """Finish and exit."""
 
 
-ToBrain: TypeAlias = Event | SnapshotAsk | Stop
+ToBrain: TypeAlias = Event | ConfigSet | SnapshotAsk | Stop
 FromBrain: TypeAlias = Handover | SessionDone | SnapshotReply
 
 to_brain = msgspec.msgpack.Decoder(list[ToBrain])

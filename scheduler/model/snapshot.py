@@ -54,11 +54,11 @@ class NoGood:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """Everything that one session may look at. `holders` gives, lazily built by the store, what each group uses.
+    """Everything that one session may look at.
 
-    groups: key -> state, of every group that has a member or an object. usage: group key -> (pods, amounts) that its
-    members hold on nodes (assumed included); pods outside our groups are summed under "pods of NAMESPACE".
-    dirty: keys of groups that changed since the last session (or that a change of the cluster may help).
+    groups: key -> state, sorted by key, of every group that has an object or something left to decide; a state that did
+    not change is the same object as in the snapshot before. usage: holder ("namespace/name" of a group, an owner or a
+    pod) -> (pods, amounts) on nodes, assumed ones included, whoever scheduled them. shapes only grow.
     """
 
     generation: int

@@ -1,0 +1,145 @@
+"""Which group a pod belongs to, and what state a group's members are in: pure functions for the store.
+
+Order of membership: the group object that the pod names (the dialects settle which reference wins), the owner that is
+annotated with a minimum (on the owner or on the pods), else a group of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from scheduler.model.groups import GroupState, PodGroup
+from scheduler.model.pods import Pod, Problem
+
+
+def group_key(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
+    """Return the key of the pod's group."""
+    if pod.group:
+        return pod.group
+    if pod.owner_uid:
+        key = f"owner/{pod.namespace}/{pod.owner_uid}"
+        if pod.min_member > 0 or key in groups:
+            return key
+    return f"pod/{pod.namespace}/{pod.uid}"
+
+
+def holder(pod: Pod, key: str) -> str:
+    """Return the name under which a pod's usage is told to people: its group, its owner, or itself."""
+    if key and not key.startswith(("pod/", "owner/")):
+        return key.split("/", 1)[1]
+    if pod.owner_name:
+        return f"{pod.namespace}/{pod.owner_name}"
+    return f"{pod.namespace}/{pod.name}"
+
+
+def _made_group(key: str, members: Iterable[Pod]) -> tuple[PodGroup, bool]:
+    """Return the group for a key that has no object, and whether an object is missing."""
+    dialect, namespace, name = key.split("/", 2)
+    first = min(members, key=lambda pod: (pod.created, pod.name))
+    if dialect == "pod":
+        problems = first.problems
+        if first.min_member > 1 and not first.owner_uid:
+            problems = (
+                *problems,
+                Problem(
+                    "metadata.annotations[scheduling.muster.sh/min-member]",
+                    f"is {first.min_member} on a pod without a controlling owner; its gang is not known",
+                ),
+            )
+        return (
+            PodGroup(
+                key=key, uid=first.uid, dialect=dialect, namespace=namespace, name=first.name, queue=first.queue,
+                created=first.created, problems=problems,
+            ),
+            False,
+        )  # fmt: skip
+    if dialect == "owner":
+        minimum = max(pod.min_member for pod in members)
+        return (
+            PodGroup(
+                key=key, uid=first.owner_uid, dialect=dialect, namespace=namespace, name=first.owner_name,
+                kind=first.owner_kind, min_member=minimum, queue=first.queue, created=first.created,
+            ),
+            False,
+        )  # fmt: skip
+    return PodGroup(key=key, uid="", dialect=dialect, namespace=namespace, name=name, created=first.created), True
+
+
+def _sorted(pods: list[Pod]) -> tuple[Pod, ...]:
+    return tuple(sorted(pods, key=lambda pod: (pod.index < 0, pod.index, len(pod.name), pod.name, pod.uid)))
+
+
+def _reached_minimum(group: PodGroup, placed: list[Pod]) -> bool:
+    if len(placed) < group.min_member:
+        return False
+    return all(sum(pod.role == role.name for pod in placed) >= role.count for role in group.roles)
+
+
+def group_state(
+    key: str,
+    group: PodGroup | None,
+    members: list[Pod],
+    *,
+    assumed: Mapping[str, tuple[str, str]],
+    priorities: Mapping[str, int],
+    namespace_queue: Callable[[str, str], str],
+    ran: Collection[str],
+) -> GroupState | None:
+    """Return the state of a group, or None for a group of one with nothing left to decide.
+
+    assumed: pod uid -> (node, source). ran: uids of groups that once reached their minimum. A group none of whose
+    members is placed any more starts as a whole again, whatever it did before.
+    """
+    missing = False
+    if group is None:
+        group, missing = _made_group(key, members)
+    sorts: dict[str, list[Pod]] = {
+        name: [] for name in ("waiting", "gated", "assumed", "bound", "terminating", "succeeded", "failed")
+    }
+    for pod in members:
+        sorts[_sort(pod, assumed)].append(pod)
+    if group.dialect == "pod" and not sorts["waiting"] and not sorts["assumed"] and not sorts["gated"]:
+        return None
+    problems = tuple(
+        Problem(f"pod {pod.name}: {problem.field}", problem.message)
+        for pod in _sorted(sorts["waiting"])
+        if group.dialect != "pod"
+        for problem in pod.problems
+    )
+    if problems:
+        group = replace(group, problems=(*group.problems, *problems))
+    settled = sorts["bound"] + sorts["succeeded"]
+    alive = sorts["waiting"] + sorts["gated"] + sorts["assumed"] + sorts["bound"]
+    own = priorities.get(group.priority_class) if group.priority_class else None
+    queue = group.queue or next((pod.queue for pod in alive if pod.queue), "") or namespace_queue(group.namespace, "")
+    return GroupState(
+        group=group,
+        priority=own if own is not None else max((pod.priority for pod in alive), default=0),
+        queue=queue,
+        waiting=_sorted(sorts["waiting"]),
+        gated=_sorted(sorts["gated"]),
+        assumed=_sorted(sorts["assumed"]),
+        bound=_sorted(sorts["bound"]),
+        terminating=_sorted(sorts["terminating"]),
+        succeeded=_sorted(sorts["succeeded"]),
+        failed=_sorted(sorts["failed"]),
+        missing_object=missing,
+        ever_ran=bool(settled)
+        and not missing
+        and (group.uid in ran or group.was_running or _reached_minimum(group, settled)),
+    )
+
+
+def _sort(pod: Pod, assumed: Mapping[str, tuple[str, str]]) -> str:
+    if pod.phase == "Succeeded":
+        return "succeeded"
+    if pod.phase == "Failed":
+        return "failed"
+    if pod.deleting:
+        return "terminating"
+    if pod.node:
+        return "bound"
+    if pod.uid in assumed:
+        return "assumed"
+    return "gated" if pod.gated else "waiting"

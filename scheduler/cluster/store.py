@@ -1,0 +1,429 @@
+"""The brain's picture of the cluster: applies events, keeps assumptions, gives snapshots.
+
+Decided here: which members a group has, what a node is charged with, and how long a placement is assumed. A pod is
+charged to its node from the moment that a session placed it there (or somebody bound it) until it has ended or is gone,
+whoever scheduled it; a nominated pod of another scheduler is charged to the node that it waits for. An assumption ends
+when the watch confirms the bind, or when the request that carries it fails or disappears. Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from scheduler.cluster import feed
+from scheduler.cluster.members import group_key, group_state, holder
+from scheduler.cluster.node_table import GrowingTable
+from scheduler.model.bindrequest import BindRequest
+from scheduler.model.decisions import Place
+from scheduler.model.groups import GroupState, PodGroup
+from scheduler.model.nodes import HOSTNAME, Node
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.queues import Queue
+from scheduler.model.resources import Amounts, add, scale
+from scheduler.model.snapshot import NoGood, Snapshot
+
+REJECTION_COOL_DOWN = 30.0
+"""Seconds for which a node takes no pod of a shape that its kubelet has just rejected."""
+_FIRST_BACK_OFF, _LAST_BACK_OFF = 1.0, 60.0
+_REJECTIONS = frozenset(
+    {
+        "UnexpectedAdmissionError",
+        "NodeAffinity",
+        "NodePorts",
+        "TaintToleration",
+        "TopologyAffinityError",
+        "NodeName",
+        "PodOSNotSupported",
+        "PodFeatureUnsupported",
+    }
+)
+
+
+def rejected(pod: Pod) -> bool:
+    """Whether the kubelet refused the pod at admission (as opposed to a pod that ran and failed)."""
+    return pod.phase == "Failed" and (pod.status_reason.startswith("OutOf") or pod.status_reason in _REJECTIONS)
+
+
+class Store:
+    """See the module; one thread uses it."""
+
+    def __init__(self) -> None:
+        self.synced = False
+        self.epoch: int | None = None
+        self.changed = False
+        """Whether something happened since the last snapshot that can change a decision or a status."""
+        self._generation = 0
+        self._table = GrowingTable()
+        self._nodes: dict[str, Node] = {}
+        self._shapes: dict[str, Shape] = {}
+        self._pods: dict[str, Pod] = {}
+        self._key_of: dict[str, str] = {}
+        self._members: dict[str, dict[str, None]] = {}
+        self._by_owner: dict[str, dict[str, None]] = {}
+        self._on_node: dict[str, dict[str, None]] = {}
+        self._charged: dict[str, tuple[str, Amounts, str]] = {}
+        self._usage: dict[str, tuple[int, Amounts]] = {}
+        self._groups: dict[str, PodGroup] = {}
+        self._states: dict[str, GroupState] = {}
+        self._dirty: dict[str, None] = {}
+        self._ran: set[str] = set()
+        self._queues: dict[str, dict[str, Queue]] = {}
+        self._priorities: dict[str, int] = {}
+        self._namespaces: dict[str, str] = {}
+        self._assumed: dict[str, tuple[str, str]] = {}
+        self._requests: dict[str, BindRequest] = {}
+        self._settled: dict[str, set[int]] = {}
+        self._no_goods: list[NoGood] = []
+        self._back_off: dict[tuple[str, str], float] = {}
+        self._nominated: dict[str, Pod] = {}
+        self._named: dict[str, frozenset[str]] = {}
+        self._dialects: dict[str, bool] = {}
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def apply(self, events: Iterable[feed.Event], now: float) -> None:
+        """Apply events in order. `now` is in seconds since the epoch and only dates cool-downs."""
+        for event in events:
+            match event:
+                case feed.PodSet(pod=pod):
+                    self._set_pod(pod, now)
+                case feed.PodGone(uid=uid):
+                    self._drop_pod(uid)
+                case feed.ShapeSet(shape=shape):
+                    self._set_shape(shape)
+                case feed.NodeSet(node=node):
+                    self._set_node(node)
+                case feed.NodeGone(name=name):
+                    self._table.remove_node(name)
+                    self._nodes.pop(name, None)
+                    self.changed = True
+                case feed.GroupSet(group=group):
+                    self._set_group(group)
+                case feed.GroupGone(key=key):
+                    self._drop_group(key)
+                case feed.RequestSet(request=request):
+                    self._set_request(request, now)
+                case feed.RequestGone(name=name):
+                    self._drop_request(name)
+                case feed.HandoverFailed(session=session, groups=groups):
+                    self._handover_failed(session, frozenset(groups))
+                case feed.Synced():
+                    self.synced = self.changed = True
+                    for request in tuple(self._requests.values()):  # pods may have come after the request
+                        self._set_request(request, now)
+                case feed.Leading(epoch=epoch):
+                    self.epoch = epoch
+                    self.changed = True
+                case _:
+                    self._apply_tenancy(event)
+
+    def _apply_tenancy(self, event: feed.Event) -> None:
+        match event:
+            case feed.QueueSet(queue=queue):
+                self._queues.setdefault(queue.name, {})[queue.dialect] = queue
+            case feed.QueueGone(name=name, dialect=dialect):
+                self._queues.get(name, {}).pop(dialect, None)
+                if not self._queues.get(name):
+                    self._queues.pop(name, None)
+            case feed.PriorityClassSet(name=name, value=value):
+                if self._priorities.get(name) == value:
+                    return
+                self._priorities[name] = value
+                self._dirty.update((key, None) for key, group in self._groups.items() if group.priority_class == name)
+            case feed.PriorityClassGone(name=name):
+                self._priorities.pop(name, None)
+            case feed.NamespaceSet(name=name, queue=queue_name):
+                if self._namespaces.get(name, "") == queue_name:
+                    return
+                self._namespaces[name] = queue_name
+                marker = f"/{name}/"
+                self._dirty.update((key, None) for key in self._members if marker in key)
+            case feed.NamespaceGone(name=name):
+                self._namespaces.pop(name, None)
+                return
+            case feed.DialectSet(name=name, active=active):
+                self._dialects[name] = active
+            case _:
+                raise TypeError(f"unknown event {type(event).__name__}")
+        self.changed = True
+
+    def _set_shape(self, shape: Shape) -> None:
+        self._shapes[shape.key] = shape
+        names = [value for key, value in shape.node_selector if key == HOSTNAME]
+        for term in (*(shape.required_terms or ()), *(preferred.term for preferred in shape.preferred_terms)):
+            for need in (*term.expressions, *term.fields):
+                if need.key in (HOSTNAME, "metadata.name"):
+                    names.extend(need.values)
+        if names:
+            self._named[shape.key] = frozenset(names)
+
+    def _set_node(self, node: Node) -> None:
+        fresh = node.name not in self._table
+        self._nodes[node.name] = node
+        self._table.set_node(node)
+        if fresh:
+            for uid in self._on_node.get(node.name, {}):
+                self._table.charge(node.name, self._charged[uid][1], 1)
+        self.changed = True
+
+    def _set_pod(self, pod: Pod, now: float) -> None:
+        old = self._pods.get(pod.uid)
+        if old is not None and replace(pod, resource_version=old.resource_version) == old:
+            return
+        self._pods[pod.uid] = pod
+        if pod.node or pod.finished:
+            self._assumed.pop(pod.uid, None)
+        if pod.ours:
+            self._nominated.pop(pod.uid, None)
+            self._join(pod)
+        else:
+            self._leave(pod.uid)
+            self._note_nomination(pod)
+        self._recharge(pod)
+        if rejected(pod) and pod.node and not (old is not None and rejected(old)):
+            self._no_goods.append(
+                NoGood(node=pod.node, until=now + REJECTION_COOL_DOWN, cause=pod.status_reason, shape=pod.shape)
+            )
+        self.changed = True
+
+    def _note_nomination(self, pod: Pod) -> None:
+        if pod.nominated and pod.waiting:
+            self._nominated[pod.uid] = pod
+        else:
+            self._nominated.pop(pod.uid, None)
+
+    def _join(self, pod: Pod) -> None:
+        if pod.owner_uid:
+            self._by_owner.setdefault(pod.owner_uid, {})[pod.uid] = None
+        key = group_key(pod, self._groups)
+        before = self._key_of.get(pod.uid)
+        if before is not None and before != key:
+            self._leave(pod.uid)
+        self._key_of[pod.uid] = key
+        self._members.setdefault(key, {})[pod.uid] = None
+        self._dirty[key] = None
+
+    def _leave(self, uid: str) -> None:
+        key = self._key_of.pop(uid, None)
+        if key is None:
+            return
+        members = self._members.get(key, {})
+        members.pop(uid, None)
+        if not members:
+            self._members.pop(key, None)
+        self._dirty[key] = None
+
+    def _drop_pod(self, uid: str) -> None:
+        pod = self._pods.pop(uid, None)
+        if pod is None:
+            return
+        self._assumed.pop(uid, None)
+        self._nominated.pop(uid, None)
+        self._uncharge(uid)
+        self._leave(uid)
+        owned = self._by_owner.get(pod.owner_uid)
+        if owned is not None:
+            owned.pop(uid, None)
+            if not owned:
+                del self._by_owner[pod.owner_uid]
+        self.changed = True
+
+    def _set_group(self, group: PodGroup) -> None:
+        known = self._groups.get(group.key)
+        if known is not None and replace(group, resource_version=known.resource_version) == known:
+            return
+        self._groups[group.key] = group
+        self._dirty[group.key] = None
+        if group.dialect == "owner":
+            self._rejoin(group.uid)
+        self.changed = True
+
+    def _drop_group(self, key: str) -> None:
+        group = self._groups.pop(key, None)
+        if group is None:
+            return
+        self._ran.discard(group.uid)
+        self._dirty[key] = None
+        if group.dialect == "owner":
+            self._rejoin(group.uid)
+        self.changed = True
+
+    def _rejoin(self, owner_uid: str) -> None:
+        for uid in tuple(self._by_owner.get(owner_uid, ())):
+            self._join(self._pods[uid])
+            self._recharge(self._pods[uid])
+
+    # -- charges --------------------------------------------------------------------------------------------------
+
+    def _charge_of(self, pod: Pod) -> tuple[str, Amounts, str] | None:
+        if pod.finished:
+            return None
+        node = pod.node or self._assumed.get(pod.uid, ("", ""))[0]
+        if not node and pod.uid in self._nominated:
+            node = pod.nominated
+        if not node:
+            return None
+        requests = self._shapes[pod.shape].requests if pod.charge is None else pod.charge
+        return node, requests, holder(pod, self._key_of.get(pod.uid, ""))
+
+    def _recharge(self, pod: Pod) -> None:
+        want = self._charge_of(pod)
+        if want == self._charged.get(pod.uid):
+            return
+        self._uncharge(pod.uid)
+        if want is None:
+            return
+        node, requests, label = self._charged[pod.uid] = want
+        self._on_node.setdefault(node, {})[pod.uid] = None
+        self._table.charge(node, requests, 1)
+        count, total = self._usage.get(label, (0, ()))
+        self._usage[label] = (count + 1, add(total, requests))
+
+    def _uncharge(self, uid: str) -> None:
+        charged = self._charged.pop(uid, None)
+        if charged is None:
+            return
+        node, requests, label = charged
+        there = self._on_node[node]
+        del there[uid]
+        if not there:
+            del self._on_node[node]
+        self._table.charge(node, requests, -1)
+        count, total = self._usage[label]
+        if count == 1:
+            del self._usage[label]
+        else:
+            self._usage[label] = (count - 1, add(total, scale(requests, -1)))
+
+    # -- assumptions ----------------------------------------------------------------------------------------------
+
+    def assume(self, place: Place, session: str) -> None:
+        """Take a placement as done until its request says otherwise."""
+        for assignment in place.assignments:
+            self._assume(assignment.uid, assignment.node, session)
+
+    def _assume(self, uid: str, node: str, source: str) -> None:
+        pod = self._pods.get(uid)
+        if pod is None or pod.node or pod.finished:
+            return
+        self._assumed[uid] = (node, source)
+        self._recharge(pod)
+        self._dirty[self._key_of.get(uid, "")] = None
+
+    def _release(self, uid: str) -> None:
+        if self._assumed.pop(uid, None) is None:
+            return
+        pod = self._pods.get(uid)
+        if pod is not None:
+            self._recharge(pod)
+            self._dirty[self._key_of.get(uid, "")] = None
+        self.changed = True
+
+    def _set_request(self, request: BindRequest, now: float) -> None:
+        self._requests[request.name] = request
+        settled = self._settled.setdefault(request.name, set())
+        failed = {outcome.index: outcome for outcome in request.outcomes if outcome.phase in ("Failed", "Unwound")}
+        for index, gang in enumerate(request.gangs):
+            if index in settled:
+                continue
+            if request.open and index not in failed:
+                for assignment in gang.assignments:
+                    if self._assumed.get(assignment.uid, ("", ""))[1] != request.name:
+                        self._assume(assignment.uid, assignment.node, request.name)
+                continue
+            settled.add(index)
+            for assignment in gang.assignments:
+                self._release(assignment.uid)
+        for outcome in request.outcomes:
+            for failure in outcome.failures:
+                self._refuse(failure.uid, failure.node, failure.cause, request.name, now)
+
+    def _refuse(self, uid: str, node: str, cause: str, request: str, now: float) -> None:
+        if uid not in self._pods or self._pods[uid].node:
+            return
+        if any(known.uid == uid and known.node == node and known.until > now for known in self._no_goods):
+            return
+        wait = min(_LAST_BACK_OFF, self._back_off.get((uid, node), _FIRST_BACK_OFF / 2) * 2)
+        self._back_off[(uid, node)] = wait
+        self._no_goods.append(NoGood(node=node, until=now + wait, cause=cause, uid=uid))
+        self.changed = True
+
+    def _drop_request(self, name: str) -> None:
+        request = self._requests.pop(name, None)
+        self._settled.pop(name, None)
+        if request is None:
+            return
+        for gang in request.gangs:
+            for assignment in gang.assignments:
+                if self._assumed.get(assignment.uid, ("", ""))[1] == name:
+                    self._release(assignment.uid)
+
+    def _handover_failed(self, session: str, groups: frozenset[str]) -> None:
+        lost = [
+            uid
+            for uid, (_, source) in self._assumed.items()
+            if source == session and self._key_of.get(uid, "") in groups
+        ]
+        for uid in lost:
+            self._release(uid)
+        self.changed = True
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def next_due(self) -> float | None:
+        """The time at which a cool-down ends and waiting groups should be looked at again, or None."""
+        return min((bad.until for bad in self._no_goods), default=None)
+
+    def _refresh(self, key: str) -> None:
+        members = [self._pods[uid] for uid in self._members.get(key, ())]
+        group = self._groups.get(key)
+        if not members and (group is None or group.dialect == "owner"):
+            self._states.pop(key, None)
+            return
+        state = group_state(
+            key,
+            group,
+            members,
+            assumed=self._assumed,
+            priorities=self._priorities,
+            namespace_queue=self._namespaces.get,
+            ran=self._ran,
+        )
+        if state is None:
+            self._states.pop(key, None)
+        else:
+            if state.ever_ran:
+                self._ran.add(state.group.uid)
+            else:
+                self._ran.discard(state.group.uid)
+            self._states[key] = state
+
+    def snapshot(self, now: float) -> Snapshot:
+        """Return the cluster as of now and clear `changed`."""
+        self._dirty.pop("", None)
+        for key in self._dirty:
+            self._refresh(key)
+        self._dirty.clear()
+        live = [bad for bad in self._no_goods if bad.until > now and (not bad.uid or bad.uid in self._pods)]
+        if len(live) != len(self._no_goods):
+            self._no_goods = live
+            self._back_off = {key: wait for key, wait in self._back_off.items() if key[0] in self._pods}
+        self._generation += 1
+        self.changed = False
+        named = frozenset().union(*self._named.values()) if self._named else frozenset()
+        return Snapshot(
+            generation=self._generation,
+            now=now,
+            table=self._table.view(named),
+            shapes=self._shapes,
+            groups=dict(sorted(self._states.items())),
+            queues={
+                name: by_dialect.get("muster") or by_dialect[min(by_dialect)]
+                for name, by_dialect in sorted(self._queues.items())
+            },
+            usage=dict(self._usage),
+            no_goods=tuple(sorted(live, key=lambda bad: (bad.node, bad.uid, bad.shape, bad.until))),
+            foreign_nominated=tuple(sorted(self._nominated.values(), key=lambda pod: pod.uid)),
+            dialects=tuple(sorted(name for name, active in self._dialects.items() if active)),
+        )

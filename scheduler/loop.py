@@ -1,0 +1,190 @@
+"""The brain's loop: take in events, run a session when something can have changed, hand the decisions over.
+
+Decided here: when a session runs. It runs at once (after a breath of a few milliseconds that lets a burst arrive
+whole) when an event may change a verdict, when a cool-down ends, and at the latest every resync period; never before
+every cache is synced, never on a replica that does not lead. A session that raises is counted, logged and tried again
+after a pause: the loop goes on. Knows nothing of sockets, HTTP or Kubernetes.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from scheduler.cluster import feed
+from scheduler.cluster.store import Store
+from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.model.decisions import Decisions, Place
+from scheduler.model.snapshot import Snapshot
+
+BREATH = 0.004
+"""Seconds between the first event of a burst and the session that answers it."""
+PAUSE_AFTER_CRASH = 1.0
+log = structlog.get_logger("muster.loop")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOutcome:
+    """What one session gave: decisions, seconds by action, and counters for metrics."""
+
+    decisions: Decisions
+    seconds: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=dict)
+
+
+class Link(Protocol):
+    """The brain's end of the line to the io process."""
+
+    def receive(self, timeout: float) -> Sequence[feed.ToBrain]:
+        """Return what has arrived, waiting at most `timeout` seconds. Raises EOFError when the io process is gone."""
+
+    def send(self, items: Sequence[feed.FromBrain]) -> None:
+        """Send to the io process."""
+
+
+class Sessions(Protocol):
+    """Runs one session; made anew for each configuration, keeps its caches between sessions."""
+
+    def run(self, snapshot: Snapshot, session_id: str) -> SessionOutcome:
+        """Decide; must not keep or change the snapshot."""
+
+
+MakeSessions = Callable[[SchedulerConfiguration], Sessions]
+ParseConfig = Callable[[str], SchedulerConfiguration]
+
+
+class Loop:
+    """See the module. `clock` gives seconds since the epoch, `timer` monotonic seconds."""
+
+    def __init__(
+        self,
+        link: Link,
+        config: SchedulerConfiguration,
+        make_sessions: MakeSessions,
+        parse_config: ParseConfig,
+        *,
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._link = link
+        self._config = config
+        self._make_sessions = make_sessions
+        self._parse_config = parse_config
+        self._sessions = make_sessions(config)
+        self._store = Store()
+        self._clock, self._timer = clock, timer
+        self._number = 0
+        self._not_before = 0.0
+        self._last_session = float("-inf")
+        self._last_snapshot: Snapshot | None = None
+
+    def run(self) -> None:
+        """Loop until `feed.Stop` or the end of the link."""
+        while True:
+            try:
+                items = self._link.receive(self._wait())
+                if not self._take(items):
+                    return
+                if self._due():
+                    self._session()
+            except EOFError:
+                log.info("io_process_gone")
+                return
+
+    def _may_run(self) -> bool:
+        return self._store.synced and self._store.epoch is not None
+
+    def _wait(self) -> float:
+        """Seconds to sleep when no event comes."""
+        if not self._may_run():
+            return 60.0
+        now = self._timer()
+        if self._store.changed:
+            return max(0.0, self._not_before - now)
+        ends = [self._last_session + self._config.resync_period - now]
+        cool_down = self._store.next_due()
+        if cool_down is not None:
+            ends.append(cool_down - self._clock() + 0.001)
+        return max(0.0, min(60.0, *ends))
+
+    def _due(self) -> bool:
+        if not self._may_run():
+            return False
+        now = self._timer()
+        if now < self._not_before:
+            return False
+        if self._store.changed or now - self._last_session >= self._config.resync_period:
+            return True
+        cool_down = self._store.next_due()
+        return cool_down is not None and self._clock() >= cool_down
+
+    def _take(self, items: Sequence[feed.ToBrain]) -> bool:
+        """Apply what arrived; return whether to go on."""
+        events: list[feed.Event] = []
+        was_quiet = not self._store.changed
+        for item in items:
+            match item:
+                case feed.Stop():
+                    return False
+                case feed.SnapshotAsk():
+                    self._store.apply(events, self._clock())
+                    events = []
+                    self._send_snapshot()
+                case feed.ConfigSet(text=text):
+                    self._reload(text)
+                case _:
+                    events.append(item)
+        self._store.apply(events, self._clock())
+        if was_quiet and self._store.changed:
+            self._not_before = max(self._not_before, self._timer() + BREATH)
+        return True
+
+    def _reload(self, text: str) -> None:
+        try:
+            config = self._parse_config(text)
+            self._sessions = self._make_sessions(config)
+        except ConfigError as error:
+            log.error("config_rejected", error=str(error))
+            return
+        self._config = config
+        self._store.changed = True
+        log.info("config_reloaded", actions=list(config.actions))
+
+    def _send_snapshot(self) -> None:
+        changed = self._store.changed
+        snapshot = self._store.snapshot(self._clock())
+        self._store.changed = changed
+        data = pickle.dumps({"snapshot": snapshot, "config": self._config, "session": self._number})
+        self._link.send([feed.SnapshotReply(data)])
+
+    def _session(self) -> None:
+        started = self._timer()
+        self._number += 1
+        session_id = f"s-{self._number:06d}"
+        snapshot = self._store.snapshot(self._clock())
+        try:
+            outcome = self._sessions.run(snapshot, session_id)
+        except Exception:  # the panic fence: one session is lost, the scheduler is not
+            log.exception("session_failed", session=session_id)
+            self._link.send([feed.SessionDone(session_id, {}, {"session_failures": 1.0})])
+            self._store.changed = True
+            self._not_before = self._timer() + PAUSE_AFTER_CRASH
+            self._last_session = self._timer()
+            return
+        for item in outcome.decisions.items:
+            if isinstance(item, Place):
+                self._store.assume(item, session_id)
+        took = self._timer() - started
+        answer: list[feed.FromBrain] = []
+        if outcome.decisions.items:
+            answer.append(feed.Handover.of(outcome.decisions))
+        seconds = {**outcome.seconds, "session": took}
+        answer.append(feed.SessionDone(session_id, seconds, outcome.counters))
+        self._link.send(answer)
+        self._last_session = self._timer()
+        self._not_before = self._last_session + min(took, self._config.session_period)

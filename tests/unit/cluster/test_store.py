@@ -1,0 +1,275 @@
+"""The brain's store: charges, membership, assumptions; and that the order of events does not matter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.cluster import feed
+from scheduler.cluster.store import REJECTION_COOL_DOWN, Store
+from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
+from scheduler.model.decisions import Assignment, Place
+from scheduler.model.groups import PodGroup
+from scheduler.model.nodes import Node
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.snapshot import Snapshot
+
+SHAPE = Shape(key="s1", requests=(("cpu", 1000), ("example.com/gpu", 1)))
+BIG = Shape(key="s2", requests=(("cpu", 4000), ("memory", 2**30)))
+
+
+def node(name: str, gpu: int = 2) -> Node:
+    return Node(name=name, allocatable=(("cpu", 8000), ("example.com/gpu", gpu), ("memory", 2**34)))
+
+
+def pod(name: str, **fields: object) -> Pod:
+    base = {"uid": f"u-{name}", "namespace": "a", "name": name, "shape": "s1", "ours": True}
+    return Pod(**{**base, **fields})  # type: ignore[arg-type]
+
+
+def group(name: str, minimum: int, uid: str = "") -> PodGroup:
+    return PodGroup(
+        key=f"volcano/a/{name}", uid=uid or f"g-{name}", dialect="volcano", namespace="a", name=name, min_member=minimum
+    )
+
+
+def place(key: str, assignments: list[tuple[str, str]], minimum: int = 1) -> Place:
+    return Place(
+        group=key, group_uid="", namespace="a", name=key, api_version="", kind="PodGroup", minimum=minimum,
+        assignments=tuple(Assignment(f"u-{name}", "a", name, where) for name, where in assignments),
+    )  # fmt: skip
+
+
+def store_with(*events: feed.Event) -> Store:
+    store = Store()
+    store.apply([feed.ShapeSet(SHAPE), feed.ShapeSet(BIG), *events], now=100.0)
+    return store
+
+
+def used(snapshot: Snapshot, name: str, resource: str) -> int:
+    table = snapshot.table
+    return int(table.used[table.resources.index(resource), table.names.index(name)])
+
+
+def test_a_terminating_pod_is_charged_until_it_is_gone_and_a_finished_one_is_not() -> None:
+    store = store_with(feed.NodeSet(node("n1")), feed.PodSet(pod("p", node="n1", deleting=True)))
+    assert used(store.snapshot(100), "n1", "example.com/gpu") == 1
+    store.apply([feed.PodSet(pod("p", node="n1", phase="Succeeded"))], 101)
+    assert used(store.snapshot(101), "n1", "example.com/gpu") == 0
+    store.apply([feed.PodSet(pod("q", node="n1")), feed.PodGone("u-q")], 102)
+    assert used(store.snapshot(102), "n1", "example.com/gpu") == 0
+
+
+def test_pods_bound_to_a_node_that_appears_later_are_charged_when_it_appears() -> None:
+    store = store_with(feed.PodSet(pod("p", node="n1", ours=False)))
+    store.apply([feed.NodeSet(node("n1"))], 100)
+    assert used(store.snapshot(100), "n1", "cpu") == 1000
+    store.apply([feed.NodeGone("n1"), feed.NodeSet(node("n1"))], 100)
+    assert used(store.snapshot(100), "n1", "cpu") == 1000
+
+
+def test_a_foreign_pod_that_is_nominated_is_charged_to_the_node_it_waits_for() -> None:
+    store = store_with(feed.NodeSet(node("n1")), feed.PodSet(pod("p", ours=False, nominated="n1")))
+    snapshot = store.snapshot(100)
+    assert used(snapshot, "n1", "example.com/gpu") == 1
+    assert [nominated.name for nominated in snapshot.foreign_nominated] == ["p"]
+    store.apply([feed.PodSet(pod("p", ours=False))], 100)
+    assert used(store.snapshot(100), "n1", "example.com/gpu") == 0
+
+
+def test_an_assumption_is_charged_and_ends_when_the_hand_over_fails() -> None:
+    store = store_with(
+        feed.NodeSet(node("n1")), feed.GroupSet(group("g", 1)), feed.PodSet(pod("p", group="volcano/a/g"))
+    )
+    store.snapshot(100)
+    store.assume(place("volcano/a/g", [("p", "n1")]), "s-1")
+    snapshot = store.snapshot(100)
+    assert used(snapshot, "n1", "example.com/gpu") == 1
+    assert [member.name for member in snapshot.groups["volcano/a/g"].assumed] == ["p"]
+    store.apply([feed.HandoverFailed("s-1", ("volcano/a/g",), "boom")], 101)
+    snapshot = store.snapshot(101)
+    assert used(snapshot, "n1", "example.com/gpu") == 0
+    assert [member.name for member in snapshot.groups["volcano/a/g"].waiting] == ["p"]
+
+
+def request(name: str, gang: Place, **fields: object) -> BindRequest:
+    base = {"name": name, "uid": name, "session": "s-1", "epoch": 1, "deadline": 500.0, "gangs": (gang,)}
+    return BindRequest(**{**base, **fields})  # type: ignore[arg-type]
+
+
+def test_an_open_request_found_at_start_is_assumed_even_if_it_is_listed_before_its_pods() -> None:
+    gang = place("volcano/a/g", [("p", "n1")])
+    store = store_with(
+        feed.RequestSet(request("r", gang)), feed.NodeSet(node("n1")), feed.PodSet(pod("p")), feed.Synced()
+    )
+    assert used(store.snapshot(100), "n1", "example.com/gpu") == 1
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        [feed.RequestGone("r")],
+        [feed.RequestSet(request("r", place("x", [("p", "n1")]), phase="Failed"))],
+        [
+            feed.RequestSet(
+                request("r", place("x", [("p", "n1")]), phase="Binding", outcomes=(GangOutcome(0, "Failed"),))
+            )
+        ],
+        [feed.PodGone("u-p")],
+        [feed.PodSet(pod("p", phase="Failed"))],
+    ],
+)
+def test_every_way_in_which_a_request_can_end_frees_the_node(ending: list[feed.Event]) -> None:
+    store = store_with(feed.NodeSet(node("n1")), feed.PodSet(pod("p")))
+    store.apply([feed.RequestSet(request("r", place("x", [("p", "n1")])))], 100)
+    assert used(store.snapshot(100), "n1", "example.com/gpu") == 1
+    store.apply(ending, 101)
+    assert used(store.snapshot(101), "n1", "example.com/gpu") == 0
+
+
+def test_a_refused_member_is_not_tried_on_that_node_for_a_growing_time() -> None:
+    store = store_with(feed.NodeSet(node("n1")), feed.PodSet(pod("p")))
+    failed = GangOutcome(0, "Failed", failures=(BindFailure("u-p", "p", "n1", "NodeGone"),))
+    waits = []
+    for number in range(3):
+        now = 1000.0 * (number + 1)
+        store.apply(
+            [feed.RequestSet(request(f"r{number}", place("x", [("p", "n1")]), phase="Failed", outcomes=(failed,)))], now
+        )
+        waits.append(store.snapshot(now).no_goods[0].until - now)
+        assert store.snapshot(now + 100).no_goods == ()
+    assert waits == [1.0, 2.0, 4.0]
+
+
+def test_a_node_whose_kubelet_rejected_a_pod_is_left_alone_for_that_shape_for_a_while() -> None:
+    store = store_with(feed.NodeSet(node("n1")), feed.PodSet(pod("p", node="n1")))
+    store.apply([feed.PodSet(pod("p", node="n1", phase="Failed", status_reason="OutOfcpu"))], 200)
+    (bad,) = store.snapshot(200).no_goods
+    assert (bad.node, bad.shape, bad.uid, bad.until) == ("n1", "s1", "", 200 + REJECTION_COOL_DOWN)
+    assert store.next_due() == 200 + REJECTION_COOL_DOWN
+
+
+def test_a_job_annotated_after_its_pods_exist_turns_them_into_one_gang() -> None:
+    owned = {"owner_kind": "Job", "owner_name": "j", "owner_uid": "o1"}
+    store = store_with(feed.PodSet(pod("p0", **owned)), feed.PodSet(pod("p1", **owned)))
+    assert sorted(store.snapshot(100).groups) == ["pod/a/u-p0", "pod/a/u-p1"]
+    owner = PodGroup(key="owner/a/o1", uid="o1", dialect="owner", namespace="a", name="j", kind="Job", min_member=2)
+    store.apply([feed.GroupSet(owner)], 101)
+    groups = store.snapshot(101).groups
+    assert {key: len(state.waiting) for key, state in groups.items()} == {"owner/a/o1": 2}
+    store.apply([feed.GroupGone("owner/a/o1")], 102)
+    assert sorted(store.snapshot(102).groups) == ["pod/a/u-p0", "pod/a/u-p1"]
+
+
+def test_a_gang_counts_as_having_run_only_while_a_member_is_still_placed() -> None:
+    members = [pod(f"p{i}", group="volcano/a/g", node="n1") for i in range(2)]
+    store = store_with(
+        feed.NodeSet(node("n1")), feed.GroupSet(group("g", 2)), *(feed.PodSet(member) for member in members)
+    )
+    assert store.snapshot(100).groups["volcano/a/g"].ever_ran
+    store.apply([feed.PodGone("u-p0"), feed.PodSet(pod("p2", group="volcano/a/g"))], 101)
+    assert store.snapshot(101).groups["volcano/a/g"].ever_ran
+    store.apply([feed.PodGone("u-p1"), feed.PodSet(pod("p3", group="volcano/a/g"))], 102)
+    assert not store.snapshot(102).groups["volcano/a/g"].ever_ran
+
+
+def test_a_group_recreated_under_an_old_name_has_not_run() -> None:
+    store = store_with(
+        feed.NodeSet(node("n1")), feed.GroupSet(group("g", 1)), feed.PodSet(pod("p", group="volcano/a/g", node="n1"))
+    )
+    assert store.snapshot(100).groups["volcano/a/g"].ever_ran
+    store.apply([feed.GroupGone("volcano/a/g"), feed.GroupSet(group("g", 3, uid="new"))], 101)
+    state = store.snapshot(101).groups["volcano/a/g"]
+    assert (state.group.uid, state.ever_ran) == ("new", False)
+
+
+def test_members_that_name_an_object_that_does_not_exist_wait_for_it() -> None:
+    store = store_with(feed.PodSet(pod("p", group="volcano/a/g")))
+    assert store.snapshot(100).groups["volcano/a/g"].missing_object
+
+
+def test_groups_that_did_not_change_are_the_same_objects_in_the_next_snapshot() -> None:
+    store = store_with(feed.PodSet(pod("p", group="volcano/a/g")), feed.PodSet(pod("q")))
+    before = store.snapshot(100).groups
+    store.apply([feed.PodSet(pod("q", priority=5))], 101)
+    after = store.snapshot(101).groups
+    assert after["volcano/a/g"] is before["volcano/a/g"]
+    assert after["pod/a/u-q"].priority == 5
+
+
+def test_a_resync_of_unchanged_objects_is_not_a_change() -> None:
+    store = store_with(feed.PodSet(pod("p")), feed.GroupSet(group("g", 1)))
+    store.snapshot(100)
+    store.apply(
+        [feed.PodSet(pod("p", resource_version="9")), feed.GroupSet(replace(group("g", 1), resource_version="9"))], 101
+    )
+    assert not store.changed
+
+
+def _facts(store: Store) -> tuple[object, ...]:
+    snapshot = store.snapshot(500)
+    table = snapshot.table
+    order = [table.resources.index(name) for name in sorted(table.resources)]
+    return (
+        table.names,
+        table.used[order].tolist(),
+        table.allocatable[order].tolist(),
+        table.pods.tolist(),
+        dict(snapshot.groups),
+        dict(snapshot.usage),
+    )
+
+
+_pods = st.builds(
+    pod,
+    st.sampled_from([f"p{i}" for i in range(6)]),
+    shape=st.sampled_from(["s1", "s2"]),
+    node=st.sampled_from(["", "n1", "n2"]),
+    phase=st.sampled_from(["Pending", "Running", "Succeeded"]),
+    deleting=st.booleans(),
+    group=st.sampled_from(["", "volcano/a/g"]),
+    ours=st.booleans(),
+)
+_events = st.lists(
+    st.one_of(
+        st.builds(feed.PodSet, _pods),
+        st.builds(feed.PodGone, st.sampled_from([f"u-p{i}" for i in range(6)])),
+        st.builds(feed.NodeSet, st.builds(node, st.sampled_from(["n1", "n2"]), st.integers(0, 4))),
+        st.builds(feed.NodeGone, st.sampled_from(["n1", "n2"])),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_events, st.randoms(use_true_random=False))
+def test_the_state_is_that_of_the_objects_that_are_left_in_whatever_order_they_came(events, random) -> None:  # type: ignore[no-untyped-def]
+    store = store_with(*events)
+    pods: dict[str, feed.Event] = {}
+    nodes: dict[str, feed.Event] = {}
+    for event in events:
+        match event:
+            case feed.PodSet(pod=one):
+                pods[one.uid] = event
+            case feed.PodGone(uid=uid):
+                pods.pop(uid, None)
+            case feed.NodeSet(node=one):
+                nodes[one.name] = event
+            case feed.NodeGone(name=name):
+                nodes.pop(name, None)
+    left = [*pods.values(), *nodes.values()]
+    random.shuffle(left)
+    fresh = store_with(*left)
+    a, b = _facts(store), _facts(fresh)
+    assert a[0] == b[0] and a[3] == b[3] and a[4] == b[4] and a[5] == b[5]
+    rows_a, rows_b = (
+        dict(zip(sorted(s.snapshot(500).table.resources), f[1], strict=True)) for s, f in ((store, a), (fresh, b))
+    )
+    for resource in rows_a.keys() | rows_b.keys():
+        zeros = [0] * len(a[0])
+        assert rows_a.get(resource, zeros) == rows_b.get(resource, zeros)
+    assert np.all(store.snapshot(500).table.used >= 0)
