@@ -1,0 +1,104 @@
+"""What a gang still needs to be whole: pure arithmetic over a group's state.
+
+Decided here, once for all plugins and actions: who counts toward the minimum (bound, assumed and succeeded members),
+how role minimums and the total go together, and when a group is repaired instead of started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from scheduler.model.groups import GroupState
+from scheduler.model.pods import Pod
+from scheduler.model.verdict import Code, Fact, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Members still to be placed: `total` in all, among them at least `count` of each role listed."""
+
+    total: int
+    roles: tuple[tuple[str, int], ...] = ()
+
+
+def count_by_role(pods: Iterable[Pod]) -> dict[str, int]:
+    """Return how many of the pods have each role."""
+    counts: dict[str, int] = {}
+    for pod in pods:
+        counts[pod.role] = counts.get(pod.role, 0) + 1
+    return counts
+
+
+def needs(state: GroupState) -> Needs:
+    """Return what is missing to the minimum. A total below the sum of the roles is raised to it."""
+    group = state.group
+    if not group.roles:
+        return Needs(total=max(0, group.min_member - state.placed))
+    placed = count_by_role((*state.assumed, *state.bound, *state.succeeded))
+    roles = tuple(
+        (role.name, role.count - placed.get(role.name, 0))
+        for role in sorted(group.roles, key=lambda role: role.name)
+        if role.count > placed.get(role.name, 0)
+    )
+    return Needs(total=max(0, group.min_member - state.placed, sum(count for _, count in roles)), roles=roles)
+
+
+def is_running(state: GroupState) -> bool:
+    """Whether the group once reached its minimum and something of it is still there: its members are then replaced
+    one by one, not started as a whole."""
+    return state.ever_ran and state.placed > 0
+
+
+def required_total(state: GroupState) -> int:
+    """Return the minimum number of members, role minimums included."""
+    return max(state.group.min_member, sum(role.count for role in state.group.roles))
+
+
+def membership(state: GroupState) -> Verdict | None:
+    """Return None when the waiting members can complete the minimum, else which are missing or gated."""
+    missing = needs(state)
+    minimum = required_total(state)
+    facts: dict[str, Fact] = {
+        "members": state.existing,
+        "minimum": minimum,
+        "gated": len(state.gated),
+        "missing": max(0, minimum - state.existing),
+    }
+    if len(state.waiting) < missing.total:
+        gated_suffice = len(state.waiting) + len(state.gated) >= missing.total
+        return _verdict(Code.GATED if gated_suffice else Code.NOT_ENOUGH_MEMBERS, facts)
+    waiting = count_by_role(state.waiting)
+    gated = count_by_role(state.gated)
+    for role, count in missing.roles:
+        have = waiting.get(role, 0)
+        if have < count:
+            code = Code.GATED if have + gated.get(role, 0) >= count else Code.NOT_ENOUGH_MEMBERS
+            minimums = {wanted.name: wanted.count for wanted in state.group.roles}
+            short = count - have
+            own = {
+                "role": role,
+                "role_minimum": minimums[role],
+                "role_members": minimums[role] - short,
+                "missing": short,
+            }
+            return _verdict(code, facts | own)
+    return None
+
+
+def _verdict(code: Code, facts: Mapping[str, Fact]) -> Verdict:
+    return Verdict(code=code, facts=tuple(sorted(facts.items())))
+
+
+def by_role(pods: Iterable[Pod], wanted: Mapping[str, int], total: int) -> tuple[Pod, ...]:
+    """Return `total` of the pods (or all), first those that the wanted roles lack; inside each part in their order."""
+    left = dict(wanted)
+    rest: list[Pod] = []
+    chosen: list[Pod] = []
+    for pod in pods:
+        if left.get(pod.role, 0) > 0:
+            left[pod.role] -= 1
+            chosen.append(pod)
+        else:
+            rest.append(pod)
+    return tuple(chosen + rest)[:total]

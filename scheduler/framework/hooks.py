@@ -1,0 +1,178 @@
+"""How the answers of all plugins become one answer, hook by hook.
+
+Decided here: keys are concatenated in the order of the tiers, the first verdict or misfit wins, scores are summed with
+their weights, wishes add up, and opinions on victims are intersected. A hook that raises surfaces as `HookRaised`,
+which names the plugin; the session confines it to the group, queue or shape that was asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.framework.protocols import HOOKS, Misfit, NoOpinion, Only, Opinion, SortKey, View, Wish
+from scheduler.framework.registry import Configured
+from scheduler.model.groups import GroupState
+from scheduler.model.nodes import NodeClass
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.queues import Queue
+from scheduler.model.resources import Amounts
+from scheduler.model.verdict import Verdict
+
+
+class HookRaised(Exception):
+    """A plugin raised. Carries which one, in which hook, and what."""
+
+    def __init__(self, plugin: str, hook: str, error: Exception) -> None:
+        super().__init__(f"plugin {plugin} raised in {hook}: {error!r}")
+        self.plugin, self.hook, self.error = plugin, hook, error
+
+
+class _Hook:
+    __slots__ = ("call", "hook", "plugin", "weight")
+
+    def __init__(self, configured: Configured, hook: str, call: Callable[..., Any]) -> None:
+        self.plugin, self.weight, self.hook, self.call = configured.plugin.name, configured.weight, hook, call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.call(*args, **kwargs)
+        except Exception as error:
+            raise HookRaised(self.plugin, self.hook, error) from error
+
+    def wrong(self, answer: object, expected: str) -> HookRaised:
+        return HookRaised(self.plugin, self.hook, TypeError(f"answered {answer!r} instead of {expected}"))
+
+
+class Hooks:
+    """All plugins of a configuration, asked as one."""
+
+    def __init__(self, tiers: Iterable[Iterable[Configured]]) -> None:
+        plugins = [configured for tier in tiers for configured in tier]
+        self.names = tuple(configured.plugin.name for configured in plugins)
+        self.volatile = any(configured.volatile for configured in plugins)
+        self._of: dict[str, tuple[_Hook, ...]] = {
+            hook: tuple(
+                _Hook(configured, hook, call)
+                for configured in plugins
+                if callable(call := getattr(configured.plugin, hook, None))
+            )
+            for hook in HOOKS
+        }
+
+    def has(self, hook: str) -> bool:
+        """Whether any plugin implements the hook."""
+        return bool(self._of[hook])
+
+    def on_session(self, view: View) -> list[HookRaised]:
+        """Tell all plugins that a session begins; return the failures, all are told."""
+        failures: list[HookRaised] = []
+        for hook in self._of["on_session"]:
+            try:
+                hook(view)
+            except HookRaised as raised:
+                failures.append(raised)
+        return failures
+
+    def _keys(self, name: str, *args: Any) -> SortKey:
+        key: SortKey = ()
+        for hook in self._of[name]:
+            part = hook(*args)
+            if not isinstance(part, tuple):
+                raise hook.wrong(part, "a tuple")
+            key += part
+        return key
+
+    def order_queues(self, queue: Queue, view: View) -> SortKey:
+        """Return the queue's whole key."""
+        return self._keys("order_queues", queue, view)
+
+    def order_groups(self, state: GroupState, view: View) -> SortKey:
+        """Return the group's whole key."""
+        return self._keys("order_groups", state, view)
+
+    def order_members(self, pod: Pod) -> SortKey:
+        """Return the member's whole key."""
+        return self._keys("order_members", pod)
+
+    def _first_verdict(self, name: str, *args: Any) -> Verdict | None:
+        for hook in self._of[name]:
+            answer = hook(*args)
+            if answer is None:
+                continue
+            if not isinstance(answer, Verdict):
+                raise hook.wrong(answer, "a Verdict or None")
+            return answer
+        return None
+
+    def admits(self, state: GroupState, view: View) -> Verdict | None:
+        """Return the first verdict against the group's entry, or None."""
+        return self._first_verdict("admits", state, view)
+
+    def ready(self, state: GroupState, view: View) -> Verdict | None:
+        """Return the first verdict against starting the group, or None."""
+        return self._first_verdict("ready", state, view)
+
+    def allows(self, state: GroupState, ask: Amounts, view: View) -> Verdict | None:
+        """Return the first verdict against charging the group's queue, or None."""
+        return self._first_verdict("allows", state, ask, view)
+
+    def fits(self, shape: Shape, node_class: NodeClass) -> Misfit | None:
+        """Return the first misfit, or None."""
+        for hook in self._of["fits"]:
+            answer = hook(shape, node_class)
+            if answer is None:
+                continue
+            if not isinstance(answer, Misfit):
+                raise hook.wrong(answer, "a Misfit or None")
+            return answer
+        return None
+
+    def scores(self, shape: Shape, node_class: NodeClass) -> int:
+        """Return the weighted sum of the static scores."""
+        return sum(hook.weight * int(hook(shape, node_class)) for hook in self._of["scores"] if hook.weight)
+
+    def scores_nodes(self, shape: Shape, view: View) -> NDArray[np.int64] | None:
+        """Return the weighted sum of the dynamic scores, or None when no plugin gives any."""
+        total: NDArray[np.int64] | None = None
+        for hook in self._of["scores_nodes"]:
+            if not hook.weight:
+                continue
+            answer = hook(shape, view)
+            if not isinstance(answer, np.ndarray) or answer.shape != view.open_slots.shape:
+                raise hook.wrong(type(answer).__name__, f"an array of {view.open_slots.shape[0]} scores")
+            part = answer.astype(np.int64) * hook.weight
+            total = part if total is None else total + part
+        return total
+
+    def wishes(self, state: GroupState, view: View) -> tuple[Wish, ...] | Verdict:
+        """Return the wishes of all plugins, or the first verdict."""
+        wishes: tuple[Wish, ...] = ()
+        for hook in self._of["wishes"]:
+            answer = hook(state, view)
+            if isinstance(answer, Verdict):
+                return answer
+            if not isinstance(answer, tuple):
+                raise hook.wrong(answer, "a tuple of wishes or a Verdict")
+            wishes += answer
+        return wishes
+
+    def may_evict(self, preemptor: GroupState, victims: tuple[Pod, ...]) -> Opinion:
+        """Return the intersection of all opinions; no plugin having one, that nobody has."""
+        left: frozenset[str] | None = None
+        for hook in self._of["may_evict"]:
+            answer = hook(preemptor, victims)
+            if isinstance(answer, NoOpinion):
+                continue
+            if not isinstance(answer, Only):
+                raise hook.wrong(answer, "an Opinion")
+            left = answer.uids if left is None else left & answer.uids
+        return NoOpinion() if left is None else Only(left & {pod.uid for pod in victims})
+
+    def on_allocate(self, state: GroupState, amounts: Amounts, *, undone: bool) -> None:
+        """Tell all plugins."""
+        for hook in self._of["on_allocate"]:
+            hook(state, amounts, undone=undone)

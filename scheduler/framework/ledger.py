@@ -1,0 +1,64 @@
+"""What is free on every node while a session decides: copies of the snapshot's arrays that operations change.
+
+Invariant: a charge never makes a requested resource or the pod slots of a node negative; one that would raises
+`Overcommitted` and changes nothing. `token` names the content: two ledgers with equal tokens have equal amounts, so
+what was found out with one holds for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model.snapshot import NodeTable
+
+
+class Overcommitted(Exception):
+    """A charge that a node cannot carry; the placement that asked for it is wrong."""
+
+
+def frozen(array: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return a read-only view."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+class Ledger:
+    """Free amounts (resources by nodes) and open pod slots, as decided so far."""
+
+    def __init__(self, table: NodeTable, token: int = 0) -> None:
+        self.table = table
+        self._free = table.allocatable - table.used
+        self._open = table.slots - table.pods
+        self.free = frozen(self._free)
+        self.open_slots = frozen(self._open)
+        self.token = token
+
+    def charge(
+        self, request: NDArray[np.int64], rows: NDArray[np.intp], counts: NDArray[np.int64]
+    ) -> Callable[[], None]:
+        """Put `counts` pods that each ask for `request` on the nodes `rows` (each at most once); return how to undo it.
+
+        Undoing is done in reverse order of charging. Raises `Overcommitted`.
+        """
+        asked = np.flatnonzero(request)
+        cells = np.ix_(asked, rows)
+        left = self._free[cells] - request[asked, None] * counts[None, :]
+        slots = self._open[rows] - counts
+        if (left < 0).any() or (slots < 0).any():
+            bad = (left < 0).any(axis=0) | (slots < 0)
+            raise Overcommitted(f"node {self.table.names[int(rows[int(np.argmax(bad))])]} cannot carry the placement")
+        before, old_free, old_open = self.token, self._free[cells], self._open[rows]
+        self._free[cells] = left
+        self._open[rows] = slots
+        self.token = hash((before, request.tobytes(), rows.tobytes(), counts.tobytes()))
+
+        def undo() -> None:
+            self._free[cells] = old_free
+            self._open[rows] = old_open
+            self.token = before
+
+        return undo

@@ -1,0 +1,229 @@
+"""The hooks of a plugin. A plugin proposes, the session disposes.
+
+A plugin is any object with a `name` and some of the methods below; it implements those that it cares about and inherits
+nothing. Hooks are given in the order of a session. Each says when it is called, what it may read, what it must not do
+and what its answer makes the caller do.
+
+Rules for all hooks. They answer from their arguments: the group, the shape, the class of nodes, the `View`. Answers are
+reused while the group, the node classes, the queues, the usage and the free amounts are unchanged; a plugin whose
+answers depend on anything else (the clock, a counter of its own) says so with the attribute `volatile = True`, and is
+asked again every session. They must not change what they are given, block, sleep or do I/O. A hook that raises harms
+only the group, the queue or the shape that it was asked about: that one waits as `Misconfigured`, naming the plugin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model.groups import GroupState
+from scheduler.model.nodes import NodeClass
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.queues import Queue
+from scheduler.model.resources import Amounts
+from scheduler.model.snapshot import Snapshot
+from scheduler.model.verdict import Verdict
+
+SortKey: TypeAlias = tuple[int | float | str, ...]
+"""Smaller goes first. The keys of all plugins are concatenated in the order of the tiers; the last resort is the age
+and the name, which the session adds."""
+
+
+class View(Protocol):
+    """What a plugin may look at besides its arguments: the frozen snapshot, and the amounts as decided so far."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The cluster as it was when the session began."""
+
+    @property
+    def now(self) -> float:
+        """The time of the snapshot, in seconds since the epoch."""
+
+    @property
+    def free(self) -> NDArray[np.int64]:
+        """What is free, resources by nodes, read only; negative where a node shrank below its usage."""
+
+    @property
+    def open_slots(self) -> NDArray[np.int64]:
+        """How many more pods each node may hold, read only."""
+
+    def request(self, shape: Shape) -> NDArray[np.int64]:
+        """What one pod of the shape asks for, in the order of `snapshot.table.resources`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why no node of a class can host a shape, in the words that kube-scheduler uses.
+
+    `lasting` is False for what usually passes by itself (a cordon, a node that is not ready): such nodes still count
+    when it is asked whether a gang could ever fit.
+    """
+
+    reason: str
+    lasting: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class WithinDomain:
+    """All members of the group that start now (and later ones with them) run in one domain of a node label.
+
+    `required` False: only when that costs nothing but score.
+    """
+
+    label: str
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ApartDomains:
+    """At most `limit` members of the group run in any one domain of a node label ("kubernetes.io/hostname" = node)."""
+
+    label: str
+    limit: int = 1
+
+
+Wish: TypeAlias = WithinDomain | ApartDomains
+
+
+@dataclass(frozen=True, slots=True)
+class NoOpinion:
+    """The plugin does not care who is evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Only these pods (uids) may be evicted, says this plugin. An empty set is not the same as no opinion."""
+
+    uids: frozenset[str] = field(default_factory=frozenset)
+
+
+Opinion: TypeAlias = NoOpinion | Only
+
+
+class OrdersQueues(Protocol):
+    """Called when it is decided which queue's first group is looked at next.
+
+    May depend on the queue and on what its own groups use; must not depend on other queues' usage.
+    """
+
+    def order_queues(self, queue: Queue, view: View) -> SortKey:
+        """Return the queue's key; the smallest is served first."""
+
+
+class OrdersGroups(Protocol):
+    """Called once a session for every group with waiting members."""
+
+    def order_groups(self, state: GroupState, view: View) -> SortKey:
+        """Return the group's key inside its queue; the smallest is served first."""
+
+
+class OrdersMembers(Protocol):
+    """Called for the waiting members of a group, before rank and name decide."""
+
+    def order_members(self, pod: Pod) -> SortKey:
+        """Return the member's key; when not all members can start, the smallest start first."""
+
+
+class Admits(Protocol):
+    """Called in enqueue, and before any group that does not run yet is placed."""
+
+    def admits(self, state: GroupState, view: View) -> Verdict | None:
+        """Return None when the group may enter the competition (its operator may create pods), else why not."""
+
+
+class Ready(Protocol):
+    """Called before the group's minimum is placed."""
+
+    def ready(self, state: GroupState, view: View) -> Verdict | None:
+        """Return None when enough members are there to start the group as a whole, else what is missing."""
+
+
+class Allows(Protocol):
+    """Called before every placement, with the sum of what the members about to be placed ask for."""
+
+    def allows(self, state: GroupState, ask: Amounts, view: View) -> Verdict | None:
+        """Return None when the group's queue may hold so much more now, else which limit says no."""
+
+
+class Fits(Protocol):
+    """Called once for each pair of shape and node class; the answer is kept, across sessions, while both exist.
+
+    May read its two arguments only. Amounts of resources and pod slots are not its business.
+    """
+
+    def fits(self, shape: Shape, node_class: NodeClass) -> Misfit | None:
+        """Return None when nodes of the class may host the shape, else why none of them can."""
+
+
+class Scores(Protocol):
+    """Called like `fits`, for node classes that passed it. May read its two arguments only."""
+
+    def scores(self, shape: Shape, node_class: NodeClass) -> int:
+        """Return how well the class suits the shape, 0 (indifferent) to 100; multiplied by the plugin's weight."""
+
+
+class ScoresNodes(Protocol):
+    """Called before a placement that is not yet known to be impossible. Vectorised: one call for all nodes."""
+
+    def scores_nodes(self, shape: Shape, view: View) -> NDArray[np.int64]:
+        """Return for each node, 0 to 100, how much a pod of the shape should go there now; weighted like `scores`."""
+
+
+class Wishes(Protocol):
+    """Called before each placement of a group."""
+
+    def wishes(self, state: GroupState, view: View) -> tuple[Wish, ...] | Verdict:
+        """Return the rules that the placement must keep, or a verdict when a rule cannot be understood."""
+
+
+class MayEvict(Protocol):
+    """Called when room is to be made. Plugins only narrow the set; the answers of all plugins are intersected."""
+
+    def may_evict(self, preemptor: GroupState, victims: tuple[Pod, ...]) -> Opinion:
+        """Return `NoOpinion`, or which of the victims may be evicted for this preemptor."""
+
+
+class OnAllocate(Protocol):
+    """Called when members are placed inside a statement, and again with `undone` when the statement is discarded.
+
+    For sums that the plugin keeps for `allows` and `order_queues`; they must start from the snapshot in each session.
+    """
+
+    def on_allocate(self, state: GroupState, amounts: Amounts, *, undone: bool) -> None:
+        """Add the amounts to (or, undone, take them from) the plugin's own sums."""
+
+
+class OnSession(Protocol):
+    """Called first in each session."""
+
+    def on_session(self, view: View) -> None:
+        """Forget what belongs to the previous session."""
+
+
+HOOKS = (
+    "on_session",
+    "order_queues",
+    "order_groups",
+    "order_members",
+    "admits",
+    "ready",
+    "allows",
+    "fits",
+    "scores",
+    "scores_nodes",
+    "wishes",
+    "may_evict",
+    "on_allocate",
+)
+
+
+class Plugin(Protocol):
+    """What every plugin has."""
+
+    @property
+    def name(self) -> str:
+        """The name under which it is configured."""

@@ -1,0 +1,239 @@
+"""One session: a frozen snapshot, the amounts as decided so far, the plugins, and what comes out.
+
+A session lives for one cycle. Actions drive it: they read the snapshot through it, change amounts only through
+statements, and leave decisions and verdicts. Nothing here talks to the API server or makes text. A failure while one
+group is looked at is confined to that group (`guard`).
+
+Invariants: decisions name only pods of the snapshot, each at most once; the ledger holds exactly what the committed
+statements charged; what comes out depends on the snapshot, the configuration and the seed, not on the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import structlog
+from numpy.typing import NDArray
+
+from scheduler.framework.cache import Outcome, SessionCache
+from scheduler.framework.fits import Fit
+from scheduler.framework.hooks import HookRaised
+from scheduler.framework.ledger import Ledger
+from scheduler.framework.statement import Statement
+from scheduler.model.decisions import Decision, Decisions, Place
+from scheduler.model.groups import GroupState
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.queues import DEFAULT_QUEUE, Queue
+from scheduler.model.snapshot import NodeTable, Snapshot
+from scheduler.model.verdict import Code, Verdict, verdict
+
+log = structlog.get_logger("muster.session")
+_HOLDERS = 3
+
+
+class Session:
+    """See the module. Implements `protocols.View`."""
+
+    def __init__(self, snapshot: Snapshot, cache: SessionCache, *, session_id: str, seed: int = 0) -> None:
+        self.snapshot, self.cache, self.hooks = snapshot, cache, cache.hooks
+        self.session_id, self.seed = session_id, seed
+        self.table: NodeTable = snapshot.table
+        self.now = snapshot.now
+        cache.fits.refresh(snapshot.table, snapshot.shapes)
+        self.ledger = Ledger(snapshot.table)
+        self.ledger.token = cache.token(self.ledger.free, self.ledger.open_slots)
+        self.space, self.world = cache.space(snapshot), cache.world(snapshot)
+        self.changed, self.gone = cache.changes(snapshot)
+        self.waiting: dict[str, GroupState] = self._waiting()
+        self.placed: dict[str, str] = {}
+        self.places: list[Place] = []
+        self.placed_of: dict[str, list[Place]] = {}
+        self.said: list[Decision] = []
+        self.verdicts: dict[str, Verdict] = {}
+        self.admitted: dict[str, None] = {}
+        self.counters: dict[str, float] = {}
+        self.wake_at: float | None = None
+        self._refused = self._refusals()
+        self._rows: dict[str, int] | None = None
+        for raised in self.hooks.on_session(self):
+            self._count_fault(raised, "")
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    @property
+    def free(self) -> NDArray[np.int64]:
+        """What is free now, resources by nodes, read only."""
+        return self.ledger.free
+
+    @property
+    def open_slots(self) -> NDArray[np.int64]:
+        """Open pod slots now, read only."""
+        return self.ledger.open_slots
+
+    def request(self, shape: Shape) -> NDArray[np.int64]:
+        """What one pod of the shape asks for, in the order of the table's resources."""
+        return self.cache.request(shape, self.table.resources)
+
+    def missing_resources(self, shape: Shape) -> tuple[str, ...]:
+        """Resources that the shape asks for and no node has."""
+        return self.cache.missing_resources(shape, self.table.resources)
+
+    def fit(self, shape: Shape) -> Fit:
+        """The shape against all nodes by static predicates. Raises `HookRaised`."""
+        return self.cache.fits.fit(shape)
+
+    def row(self, node: str) -> int | None:
+        """Return the row of a node, or None."""
+        if self._rows is None:
+            self._rows = {name: number for number, name in enumerate(self.table.names)}
+        return self._rows.get(node)
+
+    def queue_of(self, state: GroupState) -> str:
+        """Name of the queue that the group waits in."""
+        return state.queue or DEFAULT_QUEUE
+
+    def queue(self, name: str) -> Queue:
+        """The queue object; one without settings where there is none."""
+        return self.snapshot.queues.get(name) or Queue(name=name)
+
+    def refused_rows(self, pod: Pod) -> tuple[int, ...]:
+        """Rows that this pod is kept away from for a while, after the binder or a kubelet refused it there."""
+        if not self._refused:
+            return ()
+        return tuple(sorted({*self._refused.get(pod.uid, ()), *self._refused.get("shape " + pod.shape, ())}))
+
+    def remaining(self, state: GroupState) -> tuple[Pod, ...]:
+        """Waiting members that this session has not placed."""
+        if state.key not in self.placed_of:
+            return state.waiting
+        return tuple(pod for pod in state.waiting if pod.uid not in self.placed)
+
+    def waiting_uids(self, state: GroupState) -> frozenset[str]:
+        """The uids of the group's waiting members in the snapshot."""
+        return frozenset(pod.uid for pod in state.waiting)
+
+    def placed_now(self, state: GroupState) -> int:
+        """How many members this session has placed."""
+        return sum(len(place.assignments) for place in self.placed_of.get(state.key, ()))
+
+    def holders(self, resource: str) -> tuple[tuple[str, int], ...]:
+        """Who holds most of a resource: up to three (name, amount), largest first."""
+        key = ("holders", self.world, resource)
+        known: tuple[tuple[str, int], ...] | None = self.cache.memo.get(key)
+        if known is None:
+            amounts = [
+                (-value, label)
+                for label, (_, held) in self.snapshot.usage.items()
+                for name, value in held
+                if name == resource and value > 0
+            ]
+            known = tuple((label, -negative) for negative, label in sorted(amounts)[:_HOLDERS])
+            self.cache.memo.put(key, known)
+        return known
+
+    def _waiting(self) -> dict[str, GroupState]:
+        waiting = self.cache.waiting
+        if not self.changed and not self.gone:
+            return waiting
+        keys = {key: None for key in waiting if key in self.snapshot.groups}
+        for state in self.changed:
+            if state.waiting:
+                keys[state.key] = None
+            else:
+                keys.pop(state.key, None)
+        return {key: self.snapshot.groups[key] for key in sorted(keys)}
+
+    def _refusals(self) -> dict[str, tuple[int, ...]]:
+        if not self.snapshot.no_goods:
+            return {}
+        index = {name: number for number, name in enumerate(self.table.names)}
+        rows: dict[str, list[int]] = {}
+        for bad in self.snapshot.no_goods:
+            if bad.until > self.now and bad.node in index:
+                rows.setdefault(bad.uid or "shape " + bad.shape, []).append(index[bad.node])
+                self.wake_no_later_than(bad.until)
+        return {key: tuple(sorted(set(numbers))) for key, numbers in rows.items()}
+
+    # -- deciding -------------------------------------------------------------------------------------------------
+
+    def statement(self) -> Statement:
+        """Begin a statement."""
+        return Statement(self)
+
+    def decide(self, places: Sequence[Place]) -> None:
+        """Take over the placements of a committed statement; only `Statement.commit` calls this."""
+        for place in places:
+            self.places.append(place)
+            self.placed_of.setdefault(place.group, []).append(place)
+            self.count("pods_placed", float(len(place.assignments)))
+        self.count("groups_placed", float(len(places)))
+
+    def reject(self, state: GroupState, why: Verdict) -> None:
+        """Leave a verdict on a group that has to wait."""
+        self.verdicts[state.key] = why
+
+    def remember(self, state: GroupState, why: Verdict, token: int) -> None:
+        """Keep the verdict for later sessions in which nothing that it depends on has changed."""
+        self.cache.outcomes[state.key] = Outcome(state, token, self.world, why)
+
+    def recall(self, state: GroupState) -> Verdict | None:
+        """Return the verdict that this group would get again, or None when that is not known."""
+        known = self.cache.outcomes.get(state.key)
+        if known is None or known.state is not state or known.token != self.ledger.token or known.world != self.world:
+            return None
+        return known.verdict
+
+    def say(self, decision: Decision) -> None:
+        """Add a status or an explanation to the output."""
+        self.said.append(decision)
+
+    def wake_no_later_than(self, when: float) -> None:
+        """Ask for a session at that time even if nothing happens."""
+        self.wake_at = when if self.wake_at is None else min(self.wake_at, when)
+
+    def count(self, name: str, value: float = 1.0, **labels: str) -> None:
+        """Add to a counter for the metrics; the key is name{label="value",...} with labels in order of name."""
+        if labels:
+            inside = ",".join(f'{label}="{text}"' for label, text in sorted(labels.items()))
+            name = f"{name}{{{inside}}}"
+        self.counters[name] = self.counters.get(name, 0.0) + value
+
+    def decisions(self) -> Decisions:
+        """Return the whole output, placements first."""
+        return Decisions(self.session_id, self.snapshot.generation, (*self.places, *self.said))
+
+    # -- failures -------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def guard(self, *states: GroupState) -> Iterator[None]:
+        """Confine a failure to these groups: they wait as Misconfigured; it is logged and counted; the session goes on."""
+        try:
+            yield
+        except HookRaised as raised:
+            self._count_fault(raised, states[0].key if states else "")
+            for state in states:
+                self.reject(
+                    state,
+                    verdict(Code.MISCONFIGURED, plugin=raised.plugin, hook=raised.hook, message=repr(raised.error)),
+                )
+        except Exception as error:  # the fence: whatever is wrong with one group, the others are served
+            self.count("group_failures")
+            log.exception("group_failed", session=self.session_id, group=states[0].key if states else "")
+            for state in states:
+                self.reject(state, verdict(Code.MISCONFIGURED, plugin="", hook="", message=repr(error)))
+
+    def _count_fault(self, raised: HookRaised, group: str) -> None:
+        first = not any(name.startswith("plugin_failures") for name in self.counters)
+        self.count("plugin_failures", plugin=raised.plugin, hook=raised.hook)
+        if first:
+            log.error(
+                "plugin_failed", session=self.session_id, plugin=raised.plugin, hook=raised.hook, group=group,
+                error=repr(raised.error), exc_info=raised.error,
+            )  # fmt: skip
+
+    def close(self) -> Decisions:
+        """End the session: let the cache take over what was seen, and return the output."""
+        self.cache.finish(self.changed, self.gone, self.waiting, self.ledger)
+        return self.decisions()

@@ -1,0 +1,108 @@
+"""All-or-nothing as an object: operations with their undo, which count together or not at all.
+
+    with session.statement() as statement:
+        statement.charge(shape, rows, counts)
+        statement.place(state, minimum, members)
+        statement.commit()
+
+Leaving without `commit()`, by any way, undoes every operation in reverse order. Nothing of a statement is a decision
+before it is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model.decisions import Assignment, Place
+from scheduler.model.groups import GroupState
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.resources import Amounts, add
+
+if TYPE_CHECKING:
+    from scheduler.framework.session import Session
+
+
+class NotYours(Exception):
+    """A placement of a pod that is not waiting, or is already placed in this session."""
+
+
+class Statement:
+    """See the module."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._undo: list[Callable[[], object]] = []
+        self._places: list[Place] = []
+        self._open = True
+
+    def __enter__(self) -> Statement:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._open:
+            self.discard()
+
+    def charge(self, shape: Shape, rows: NDArray[np.intp], counts: NDArray[np.int64]) -> None:
+        """Charge pods of one shape to nodes. Raises `Overcommitted`; what was done before stays until discarded."""
+        self._undo.append(self._session.ledger.charge(self._session.request(shape), rows, counts))
+
+    def place(self, state: GroupState, minimum: int, members: Sequence[tuple[Pod, int]]) -> None:
+        """Record that these waiting members go to these rows of the node table; their amounts are charged separately.
+
+        minimum: how many of them must be bound or all are unwound. Raises `NotYours`.
+        """
+        session, placed = self._session, self._session.placed
+        names = session.table.names
+        waiting = session.waiting_uids(state)
+        assignments: list[Assignment] = []
+        for pod, row in members:
+            if pod.uid in placed or pod.uid not in waiting:
+                raise NotYours(f"pod {pod.namespace}/{pod.name} is not waiting in group {state.key}")
+            placed[pod.uid] = names[row]
+            self._undo.append(partial(placed.pop, pod.uid))
+            assignments.append(Assignment(uid=pod.uid, namespace=pod.namespace, pod=pod.name, node=names[row]))
+        group = state.group
+        self._places.append(
+            Place(
+                group=group.key,
+                group_uid=group.uid,
+                namespace=group.namespace,
+                name=group.name,
+                api_version=group.api_version,
+                kind=group.kind,
+                minimum=minimum,
+                assignments=tuple(assignments),
+            )
+        )
+        if session.hooks.has("on_allocate"):
+            amounts = self._amounts(members)
+            session.hooks.on_allocate(state, amounts, undone=False)
+            self._undo.append(lambda: session.hooks.on_allocate(state, amounts, undone=True))
+
+    def _amounts(self, members: Sequence[tuple[Pod, int]]) -> Amounts:
+        shapes = self._session.snapshot.shapes
+        return add(*(shapes[pod.shape].requests for pod, _ in members))
+
+    def commit(self) -> None:
+        """Turn what was placed into decisions."""
+        self._close()
+        self._session.decide(self._places)
+
+    def discard(self) -> None:
+        """Undo everything."""
+        self._close()
+        while self._undo:
+            self._undo.pop()()
+
+    def _close(self) -> None:
+        if not self._open:
+            raise RuntimeError("the statement is already closed")
+        self._open = False
