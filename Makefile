@@ -1,0 +1,56 @@
+# Everything sets itself up: Python 3.11+, make and git are enough.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+PYTEST = $(BIN)/python -m pytest
+WORKERS ?= 2
+
+.PHONY: help setup demo check test test-all unit bench playground clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+setup: $(VENV)/.installed ## Make the virtual environment with everything that is needed
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; set PYTHON=..."; exit 1; }
+	@test -x $(BIN)/python && $(BIN)/python -m pip --version >/dev/null 2>&1 || { rm -rf $(VENV); \
+	  $(PYTHON) -m venv $(VENV) 2>/dev/null || { rm -rf $(VENV); $(PYTHON) -m virtualenv -q $(VENV) 2>/dev/null; } \
+	  || { echo "$(PYTHON) cannot make a virtual environment: install python3-venv (Debian, Ubuntu) or virtualenv"; exit 1; }; }
+	@echo "installing dependencies into $(VENV) (about a minute) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: setup ## Play the seed story on the embedded control plane
+	@$(BIN)/muster demo
+
+check: setup ## Lint, types and import contracts
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check controlplane ## Everything that an issue needs before it lands: unit, properties, scenarios, contract, real API server
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not slow and not kubelet"
+	$(PYTEST) -m "kubelet and not slow"
+
+test-all: check controlplane ## test, and what takes longer
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not kubelet"
+	$(PYTEST) -m kubelet
+
+.PHONY: controlplane
+controlplane: setup ## Build the real control plane for tests (cached outside the tree; minutes the first time)
+	@$(BIN)/python -m tests.controlplane.build
+
+unit: setup ## Fast tests only
+	$(PYTEST) tests/unit tests/dialects tests/properties
+
+bench: controlplane ## Print the table of speed and memory
+	$(BIN)/python -m tests.perf.bench
+
+playground: setup ## An embedded control plane with fake nodes, until Ctrl-C
+	@$(BIN)/muster playground
+
+clean: ## Remove what setup made
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache *.egg-info

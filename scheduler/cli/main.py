@@ -1,0 +1,223 @@
+"""The commands, their options and exit codes; what they do lives in the modules beside this one and in app.
+
+Exit codes: 0 done; 1 it failed (message on stderr); 2 wrong usage or configuration; 3 the object was not found; 4 the
+API server could not be reached.
+"""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="muster",
+    help="Gang scheduler for Kubernetes: a gang starts whole or not at all, with the reason in numbers.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+config_app = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+Kubeconfig = Annotated[
+    str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig; default: $KUBECONFIG, in-cluster, ~/.kube.")
+]
+Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
+Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; default: that of the context.")]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
+
+
+class Output(enum.StrEnum):
+    """How objects are printed."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class Part(enum.StrEnum):
+    """Which parts of Muster a process runs."""
+
+    ALL = "all"
+    SCHEDULER = "scheduler"
+    BINDER = "binder"
+
+
+class Kind(enum.StrEnum):
+    """What `muster get` lists."""
+
+    GROUPS = "groups"
+    QUEUES = "queues"
+    NODES = "nodes"
+    REQUESTS = "requests"
+
+
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="table, wide, json, yaml or name.")]
+
+
+@app.command()
+def run(
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    config: Annotated[Path | None, typer.Option("--config", help="SchedulerConfiguration file.")] = None,
+    scheduler_name: Annotated[
+        list[str] | None, typer.Option("--scheduler-name", help="schedulerName to serve; repeat; overrides the file.")
+    ] = None,
+    leader_elect: Annotated[
+        bool | None,
+        typer.Option("--leader-elect/--no-leader-elect", help="Elect a leader by Lease; overrides the file."),
+    ] = None,
+    only: Annotated[Part, typer.Option("--only", help="Run one part; they meet in the BindRequest object.")] = Part.ALL,
+    single_process: Annotated[
+        bool, typer.Option("--single-process", help="Decide in a thread of the io process (demo and tests).")
+    ] = False,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Namespace of BindRequests and the lease.")
+    ] = None,
+    session_period: Annotated[str | None, typer.Option("--session-period", help="Overrides the file.")] = None,
+    health_address: Annotated[
+        str | None, typer.Option("--health-address", help="HOST:PORT of health, metrics and debug; port 0 = any.")
+    ] = None,
+) -> None:
+    """Run the scheduler until it is stopped."""
+    from scheduler.app import RunOptions, run_scheduler
+
+    raise typer.Exit(
+        run_scheduler(
+            RunOptions(
+                kubeconfig=kubeconfig,
+                context=context,
+                config=config,
+                scheduler_names=tuple(scheduler_name or ()),
+                leader_elect=leader_elect,
+                only=only.value,
+                single_process=single_process,
+                namespace=namespace,
+                session_period=session_period,
+                health_address=health_address,
+            )
+        )
+    )
+
+
+@app.command(hidden=True)
+def brain(fd: Annotated[int, typer.Option("--fd", help="Inherited socket of the io process.")]) -> None:
+    """Run the deciding process; started by `muster run`."""
+    from scheduler.app import run_brain
+
+    raise typer.Exit(run_brain(fd))
+
+
+@app.command()
+def demo() -> None:
+    """Play the seed story on an embedded control plane; the exit status says whether the story held."""
+    from scheduler.cli.demo import play
+
+    raise typer.Exit(play())
+
+
+@app.command()
+def playground(
+    nodes: Annotated[int, typer.Option("--nodes", min=0, help="Number of fake nodes.")] = 4,
+    gpus: Annotated[int, typer.Option("--gpus-per-node", min=0, help="GPUs of each node.")] = 2,
+    resource: Annotated[str, typer.Option("--resource", help="Name of the GPU resource.")] = "example.com/gpu",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port of the API; 0 = any free one.")] = 0,
+    kubeconfig: Annotated[
+        Path | None, typer.Option("--write-kubeconfig", help="Where to write the kubeconfig.")
+    ] = None,
+) -> None:
+    """Start an embedded control plane with fake nodes; prints its kubeconfig. Stop with Ctrl-C."""
+    from scheduler.cli.play import serve_playground
+
+    raise typer.Exit(serve_playground(nodes=nodes, gpus=gpus, resource=resource, port=port, kubeconfig=kubeconfig))
+
+
+@app.command()
+def get(
+    kind: Annotated[Kind, typer.Argument(help="groups, queues, nodes or requests.")],
+    name: Annotated[str | None, typer.Argument(help="One object.")] = None,
+    namespace: Namespace = None,
+    all_namespaces: AllNamespaces = False,
+    output: OutputOption = Output.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """List groups, queues, nodes or bind requests, whatever dialect they are written in."""
+    from scheduler.cli.get import list_objects
+
+    raise typer.Exit(
+        list_objects(
+            kind.value,
+            name,
+            kubeconfig=kubeconfig,
+            context=context,
+            namespace=namespace,
+            all_namespaces=all_namespaces,
+            output=output.value,
+        )
+    )
+
+
+@app.command()
+def why(
+    target: Annotated[str, typer.Argument(help="A pod or a group: NAME, pod/NAME or group/NAME.")],
+    namespace: Namespace = None,
+    output: OutputOption = Output.TABLE,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Say why a pod or a gang waits, in numbers."""
+    from scheduler.cli.why import explain
+
+    raise typer.Exit(explain(target, kubeconfig=kubeconfig, context=context, namespace=namespace, output=output.value))
+
+
+@app.command()
+def snapshot(
+    address: Annotated[
+        str, typer.Option("--address", help="HOST:PORT of a scheduler's health port.")
+    ] = "127.0.0.1:8080",
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write.")] = Path("muster-snapshot.zip"),
+) -> None:
+    """Save what the scheduler sees to a file that `muster replay` reads."""
+    from scheduler.cli.snapshots import save
+
+    raise typer.Exit(save(address, output))
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A file of `muster snapshot`.")],
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Decide with this configuration instead of the saved one.")
+    ] = None,
+    output: OutputOption = Output.YAML,
+) -> None:
+    """Run one session on a saved snapshot, offline, and print its decisions."""
+    from scheduler.cli.snapshots import run_again
+
+    raise typer.Exit(run_again(file, config, output.value))
+
+
+@config_app.command("check")
+def config_check(
+    file: Annotated[Path, typer.Argument(help="A SchedulerConfiguration or Volcano's scheduler.conf.")],
+) -> None:
+    """Check a configuration file; exit 2 with the path of the key that is wrong."""
+    from scheduler.cli.check import check
+
+    raise typer.Exit(check(file))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from scheduler import __version__
+
+    print(f"muster {__version__}")
