@@ -1,0 +1,31 @@
+"""The policies that come with Muster, one file each. They use what third-party plugins use: framework and model."""
+
+from __future__ import annotations
+
+from plugins.binpack import BinPack
+from plugins.conformance import Conformance
+from plugins.gang import Gang
+from plugins.nodeorder import node_order
+from plugins.predicates import Predicates
+from plugins.priority import Priority
+from plugins.queues import Queues
+from plugins.spread import Spread
+from plugins.topology import Topology
+from scheduler.framework.registry import PluginFactory, Registry
+
+_BUILT_IN: tuple[tuple[str, PluginFactory], ...] = (
+    ("binpack", BinPack),
+    ("conformance", Conformance),
+    ("gang", Gang),
+    ("nodeorder", node_order),
+    ("predicates", Predicates),
+    ("priority", Priority),
+    ("queues", Queues),
+    ("spread", Spread),
+    ("topology", Topology),
+)
+
+
+def built_in() -> Registry:
+    """Return the registry of these plugins; `with_entry_points()` adds those of other distributions."""
+    return Registry(dict(_BUILT_IN))

@@ -76,7 +76,7 @@ def membership(state: GroupState) -> Verdict | None:
             code = Code.GATED if have + gated.get(role, 0) >= count else Code.NOT_ENOUGH_MEMBERS
             minimums = {wanted.name: wanted.count for wanted in state.group.roles}
             short = count - have
-            own = {
+            own: dict[str, Fact] = {
                 "role": role,
                 "role_minimum": minimums[role],
                 "role_members": minimums[role] - short,

@@ -95,8 +95,9 @@ class Session:
         return state.queue or DEFAULT_QUEUE
 
     def queue(self, name: str) -> Queue:
-        """The queue object; one without settings where there is none."""
-        return self.snapshot.queues.get(name) or Queue(name=name)
+        """The queue object of a name or a path; one without settings where there is none."""
+        queues = self.snapshot.queues
+        return queues.get(name) or queues.get(name.rpartition("/")[2]) or Queue(name=name)
 
     def refused_rows(self, pod: Pod) -> tuple[int, ...]:
         """Rows that this pod is kept away from for a while, after the binder or a kubelet refused it there."""
@@ -208,7 +209,7 @@ class Session:
 
     @contextmanager
     def guard(self, *states: GroupState) -> Iterator[None]:
-        """Confine a failure to these groups: they wait as Misconfigured; it is logged and counted; the session goes on."""
+        """Confine a failure to these groups: they wait as Misconfigured; it is logged and counted, the rest goes on."""
         try:
             yield
         except HookRaised as raised:

@@ -1,0 +1,27 @@
+"""Prefer nodes with the most room, so that a node that fails takes little with it: the opposite of binpack.
+
+Arguments as those of binpack: a weight for each resource name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plugins.binpack import is_resource, used_share
+from scheduler.framework.protocols import View
+from scheduler.framework.registry import Arguments
+from scheduler.model.pods import Shape
+
+
+class Spread:
+    """See the module."""
+
+    name = "spread"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._weights = arguments.remaining_integers(is_name=is_resource, high=10_000)
+
+    def scores_nodes(self, shape: Shape, view: View) -> NDArray[np.int64]:
+        """Return 100 times the free share after one more pod."""
+        return ((1.0 - used_share(shape, view, self._weights)) * 100).astype(np.int64)

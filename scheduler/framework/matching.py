@@ -1,0 +1,102 @@
+"""Kubernetes' own selection rules for nodes, as pure functions over a node class: selector terms and tolerations.
+
+Nodes that nobody asks for by name share a class whose `name` is empty and whose labels lack the hostname; here an empty
+name means "some other name than any that is asked for".
+"""
+
+from __future__ import annotations
+
+import re
+
+from scheduler.model.nodes import HOSTNAME, NodeClass, Taint
+from scheduler.model.pods import Requirement, SelectorTerm, Shape, Toleration
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def _compare(operator: str, left: str | None, right: str) -> bool:
+    """Gt and Lt: both sides are integers; anything else does not match."""
+    if left is None:
+        return False
+    a, b = _integer(left), _integer(right)
+    if a is None or b is None:
+        return False
+    return a > b if operator == "Gt" else a < b
+
+
+def _holds(need: Requirement, value: str | None, *, exists: bool) -> bool:
+    match need.operator:
+        case "In":
+            return value is not None and value in need.values
+        case "NotIn":
+            return value is None or value not in need.values
+        case "Exists":
+            return exists
+        case "DoesNotExist":
+            return not exists
+        case "Gt" | "Lt":
+            return len(need.values) == 1 and _compare(need.operator, value, need.values[0])
+        case _:
+            return False
+
+
+def matches_expression(need: Requirement, node_class: NodeClass) -> bool:
+    """Whether the labels satisfy one expression; an operator that does not exist matches nothing."""
+    value = node_class.label(need.key)
+    if value is None and need.key == HOSTNAME:
+        return _holds(need, node_class.name or None, exists=True)
+    return _holds(need, value, exists=value is not None)
+
+
+def matches_field(need: Requirement, node_class: NodeClass) -> bool:
+    """Whether a field requirement holds; only metadata.name with In or NotIn exists."""
+    if need.key != "metadata.name" or need.operator not in ("In", "NotIn"):
+        return False
+    return _holds(need, node_class.name or None, exists=True)
+
+
+def matches_term(term: SelectorTerm, node_class: NodeClass) -> bool:
+    """Whether all of a term holds; a term that asks for nothing matches nothing."""
+    if not term.expressions and not term.fields:
+        return False
+    return all(matches_expression(need, node_class) for need in term.expressions) and all(
+        matches_field(need, node_class) for need in term.fields
+    )
+
+
+def matches_affinity(shape: Shape, node_class: NodeClass) -> bool:
+    """Whether node selector and required node affinity both accept the class."""
+    for key, value in shape.node_selector:
+        if not matches_expression(Requirement(key, "In", (value,)), node_class):
+            return False
+    return shape.required_terms is None or any(matches_term(term, node_class) for term in shape.required_terms)
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether one toleration accepts one taint."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    match toleration.operator or "Equal":
+        case "Exists":
+            return True
+        case "Equal":
+            return bool(toleration.key) and toleration.value == taint.value
+        case "Gt" | "Lt":
+            return bool(toleration.key) and _compare(toleration.operator, taint.value, toleration.value)
+        case _:
+            return False
+
+
+def untolerated(shape: Shape, node_class: NodeClass, effects: tuple[str, ...]) -> tuple[Taint, ...]:
+    """Return the taints with one of the effects that the shape does not tolerate."""
+    return tuple(
+        taint
+        for taint in node_class.taints
+        if taint.effect in effects and not any(tolerates(toleration, taint) for toleration in shape.tolerations)
+    )
