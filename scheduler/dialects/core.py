@@ -1,0 +1,395 @@
+"""Core objects of Kubernetes (Pod, Node, PriorityClass, Namespace, annotated owners) from raw JSON to model values.
+
+Decided here: which fields are read and what a pod's state is. Not known here: who reads, what else exists, what will be
+done about it. Invariant: an object either decodes as a whole, with its unusable fields listed in `problems`, or raises
+`Undecodable` naming it; decoding one object never depends on another.
+"""
+
+from __future__ import annotations
+
+from sys import intern
+
+import msgspec
+
+from scheduler.dialects import membership
+from scheduler.dialects.membership import NO_KEYS, Keys
+from scheduler.dialects.meta import OwnerReference, Undecodable, seconds, undecodable
+from scheduler.dialects.requests import ContainerAsk, PodAsk, charged
+from scheduler.dialects.shapes import ContainerStruct, SpecStruct, pod_ask, quantities, shape_of
+from scheduler.model.groups import PodGroup, TopologyWish
+from scheduler.model.nodes import Node, Taint
+from scheduler.model.pods import Condition, Pod, Problem, Shape
+from scheduler.model.quantity import BadQuantity, amount
+from scheduler.model.resources import PODS, Amounts, amounts
+
+__all__ = [
+    "Undecodable",
+    "decode_namespace",
+    "decode_node",
+    "decode_owner",
+    "decode_pod",
+    "decode_priority_class",
+]
+
+
+class _Meta(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: Keys | None = None
+    annotations: Keys | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class _ConditionStruct(msgspec.Struct, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class _StateStruct(msgspec.Struct, gc=False):
+    running: msgspec.Raw = msgspec.Raw(b"")
+    terminated: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _StatusResources(msgspec.Struct, gc=False):
+    requests: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    restart_count: int = 0
+    state: _StateStruct | None = None
+    allocated_resources: msgspec.Raw = msgspec.Raw(b"")
+    resources: _StatusResources | None = None
+
+
+class _PodStatus(msgspec.Struct, gc=False, rename="camel"):
+    phase: str = "Pending"
+    reason: str | None = None
+    conditions: list[_ConditionStruct] | None = None
+    nominated_node_name: str | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    allocated_resources: msgspec.Raw = msgspec.Raw(b"")
+    resources: _StatusResources | None = None
+
+
+class _PodStruct(msgspec.Struct, gc=False):
+    metadata: _Meta
+    spec: SpecStruct
+    status: _PodStatus | None = None
+
+
+class _GroupReference(msgspec.Struct, gc=False, rename="camel"):
+    pod_group_name: str | None = None
+
+
+_pod = msgspec.json.Decoder(_PodStruct)
+_reference = msgspec.json.Decoder(_GroupReference | None)
+_NO_STATUS = _PodStatus()
+_NO_OWNER = OwnerReference()
+_STARTED_PHASES = ("Running", "Succeeded", "Failed")
+
+
+def decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tuple[Pod, Shape]:
+    """Return a pod and its shape. `scheduler_names` are the names that this scheduler serves. Raises `Undecodable`."""
+    try:
+        return _decode_pod(raw, scheduler_names)
+    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+        raise undecodable("Pod", raw, cause) from cause
+
+
+def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tuple[Pod, Shape]:
+    struct = _pod.decode(raw)
+    meta, spec, status = struct.metadata, struct.spec, struct.status or _NO_STATUS
+    labels, annotations = meta.labels or NO_KEYS, meta.annotations or NO_KEYS
+    namespace = intern(meta.namespace)
+    shape, shape_problems = shape_of(spec, _unsupported_wishes(labels, annotations))
+    problems = list(shape_problems)
+    minimum = membership.min_member(labels, annotations, problems)
+    owner = _controller(meta.owner_references)
+    scheduler_name = intern(spec.scheduler_name or "default-scheduler")
+    node = intern(spec.node_name or "")
+    pod = Pod(
+        uid=meta.uid,
+        namespace=namespace,
+        name=meta.name,
+        shape=shape.key,
+        ours=scheduler_name in scheduler_names,
+        node=node,
+        phase=intern(status.phase),
+        priority=spec.priority or 0,
+        created=seconds(meta.creation_timestamp),
+        gated=bool(spec.scheduling_gates),
+        deleting=meta.deletion_timestamp is not None,
+        started=_started(status),
+        group=membership.group_key(namespace, labels, annotations, _native_group(spec.scheduling_group)),
+        role=membership.role(labels, annotations),
+        index=membership.index(labels, annotations),
+        queue=membership.queue(labels, annotations),
+        min_member=minimum,
+        nominated=status.nominated_node_name or "",
+        scheduler_name=scheduler_name,
+        owner_kind=intern(owner.kind),
+        owner_name=intern(owner.name),
+        owner_uid=intern(owner.uid),
+        charge=_charge(spec, status, shape) if node and status.phase not in ("Succeeded", "Failed") else None,
+        condition=_scheduled_condition(status.conditions) if status.conditions else None,
+        problems=tuple(problems),
+        status_reason=status.reason or "",
+        resource_version=meta.resource_version,
+    )
+    return pod, shape
+
+
+def _native_group(raw: msgspec.Raw) -> str:
+    reference = _reference.decode(raw) if raw else None
+    return (reference.pod_group_name or "") if reference else ""
+
+
+def _unsupported_wishes(labels: Keys, annotations: Keys) -> tuple[str, ...]:
+    """A required topology on a pod must hold; it is not ignored while there is nothing that can hold it."""
+    if annotations.topology_required or labels.topology_required:
+        return ("metadata.annotations[scheduling.muster.sh/topology-required]",)
+    return ()
+
+
+def _controller(owners: list[OwnerReference] | None) -> OwnerReference:
+    for owner in owners or ():
+        if owner.controller:
+            return owner
+    return _NO_OWNER
+
+
+def _started(status: _PodStatus) -> bool:
+    """Whether any container has run. That the kubelet has seen the pod (startTime) is not a start."""
+    if status.phase in _STARTED_PHASES:
+        return True
+    for statuses in (status.init_container_statuses, status.container_statuses):
+        for container in statuses or ():
+            state = container.state
+            if container.restart_count or (state is not None and (state.running or state.terminated)):
+                return True
+    return False
+
+
+def _scheduled_condition(conditions: list[_ConditionStruct]) -> Condition | None:
+    for condition in conditions:
+        if condition.type == "PodScheduled" and condition.status == "False":
+            return Condition("PodScheduled", "False", condition.reason or "", condition.message or "")
+    return None
+
+
+def _charge(spec: SpecStruct, status: _PodStatus, shape: Shape) -> Amounts | None:
+    """Return what a pod on a node is charged with where that is not what its spec asks for."""
+    statuses = {s.name: s for s in status.init_container_statuses or ()}
+    statuses.update((s.name, s) for s in status.container_statuses or ())
+    plain = not status.allocated_resources and status.resources is None
+    if plain and (not statuses or all(_as_asked(c, statuses) for c in _all_containers(spec))):
+        return None
+    ignored: list[Problem] = []  # the same spec was reported once, by its shape; status is written by the kubelet
+    ask = pod_ask(spec, ignored)
+    pending = (c.reason for c in status.conditions or () if c.type == "PodResizePending")
+    infeasible = next(pending, None) == "Infeasible"
+    total = charged(
+        PodAsk(
+            containers=_with_status(ask.containers, spec.containers, statuses),
+            init_containers=_with_status(ask.init_containers, spec.init_containers, statuses),
+            pod_level=ask.pod_level,
+            overhead=ask.overhead,
+            status_allocated=quantities(status.allocated_resources, "status.allocatedResources", ignored),
+            status_actuated=(
+                None
+                if status.resources is None
+                else quantities(status.resources.requests, "status.resources.requests", ignored)
+            ),
+            infeasible=infeasible,
+        )
+    )
+    return total if total != shape.requests else None
+
+
+def _all_containers(spec: SpecStruct) -> list[ContainerStruct]:
+    return (spec.containers or []) + (spec.init_containers or [])
+
+
+def _as_asked(container: ContainerStruct, statuses: dict[str, _ContainerStatus]) -> bool:
+    """Whether the status of a container says, byte for byte, what its spec asks for (or says nothing)."""
+    status = statuses.get(container.name)
+    if status is None:
+        return True
+    asked = bytes(container.resources.requests) if container.resources else b""
+    if status.allocated_resources and bytes(status.allocated_resources) != asked:
+        return False
+    return not (status.resources and status.resources.requests) or bytes(status.resources.requests) == asked
+
+
+def _with_status(
+    asks: tuple[ContainerAsk, ...], containers: list[ContainerStruct] | None, statuses: dict[str, _ContainerStatus]
+) -> tuple[ContainerAsk, ...]:
+    result = []
+    ignored: list[Problem] = []
+    for ask, container in zip(asks, containers or (), strict=True):
+        status = statuses.get(container.name)
+        if status is None:
+            result.append(ask)
+            continue
+        actuated = status.resources.requests if status.resources else msgspec.Raw(b"")
+        result.append(
+            ContainerAsk(
+                requests=ask.requests,
+                sidecar=ask.sidecar,
+                allocated=quantities(status.allocated_resources, "allocatedResources", ignored),
+                actuated=quantities(actuated, "resources.requests", ignored),
+            )
+        )
+    return tuple(result)
+
+
+class _NodeMeta(msgspec.Struct, gc=False, rename="camel"):
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+
+
+class _TaintStruct(msgspec.Struct, gc=False):
+    key: str = ""
+    value: str | None = None
+    effect: str = ""
+
+
+class _NodeSpec(msgspec.Struct, gc=False):
+    taints: list[_TaintStruct] | None = None
+    unschedulable: bool | None = None
+
+
+class _NodeStatus(msgspec.Struct, gc=False):
+    allocatable: dict[str, str | int | float] | None = None
+
+
+class _NodeStruct(msgspec.Struct, gc=False):
+    metadata: _NodeMeta
+    spec: _NodeSpec | None = None
+    status: _NodeStatus | None = None
+
+
+_node = msgspec.json.Decoder(_NodeStruct)
+
+
+def decode_node(raw: bytes | msgspec.Raw) -> Node:
+    """Return a node. Raises `Undecodable`, also for a quantity that does not parse: half a node is not a node."""
+    try:
+        struct = _node.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+        raise undecodable("Node", raw, cause) from cause
+    meta, spec, status = struct.metadata, struct.spec or _NodeSpec(), struct.status or _NodeStatus()
+    allocatable: dict[str, int] = {}
+    for name, text in (status.allocatable or {}).items():
+        try:
+            allocatable[intern(name)] = amount(name, text)
+        except BadQuantity as cause:
+            raise Undecodable(f"Node {meta.name}: status.allocatable[{name}]: {cause}") from cause
+    # A node that says nothing of pods takes none, as in Kubernetes.
+    slots = allocatable.pop(PODS, 0)
+    taints = (Taint(t.key, t.value or "", t.effect) for t in spec.taints or ())
+    return Node(
+        name=intern(meta.name),
+        uid=meta.uid,
+        allocatable=amounts(allocatable),
+        slots=slots,
+        labels=tuple(sorted((intern(key), intern(value)) for key, value in (meta.labels or {}).items())),
+        taints=tuple(sorted(taints, key=lambda t: (t.key, t.effect, t.value))),
+        unschedulable=bool(spec.unschedulable),
+        deleting=meta.deletion_timestamp is not None,
+        resource_version=meta.resource_version,
+    )
+
+
+class _PriorityClassStruct(msgspec.Struct, gc=False, rename="camel"):
+    metadata: _Meta
+    value: int = 0
+    global_default: bool | None = None
+
+
+class _NamespaceStruct(msgspec.Struct, gc=False):
+    metadata: _Meta
+
+
+class _OwnerStruct(msgspec.Struct, gc=False, rename="camel"):
+    metadata: _Meta
+    api_version: str = ""
+
+
+_priority_class = msgspec.json.Decoder(_PriorityClassStruct)
+_namespace = msgspec.json.Decoder(_NamespaceStruct)
+_owner = msgspec.json.Decoder(_OwnerStruct)
+
+
+def decode_priority_class(raw: bytes | msgspec.Raw) -> tuple[str, int, bool]:
+    """Return name, value and whether it is the default. Raises `Undecodable`."""
+    try:
+        struct = _priority_class.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+        raise undecodable("PriorityClass", raw, cause) from cause
+    return struct.metadata.name, struct.value, bool(struct.global_default)
+
+
+def decode_namespace(raw: bytes | msgspec.Raw) -> tuple[str, str]:
+    """Return name and default queue ("" = none): Muster's annotation, else the one of Volcano. Raises `Undecodable`."""
+    try:
+        meta = _namespace.decode(raw).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+        raise undecodable("Namespace", raw, cause) from cause
+    return meta.name, membership.queue(meta.labels or NO_KEYS, meta.annotations or NO_KEYS)
+
+
+def decode_owner(raw: bytes | msgspec.Raw, kind: str, api_version: str = "batch/v1") -> PodGroup | None:
+    """Return the group that an owner's annotation makes of its pods; None without one. Raises `Undecodable`.
+
+    A minimum that cannot be used is a problem of the group: its pods wait and say why.
+    """
+    try:
+        meta = _owner.decode(raw).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+        raise undecodable(kind, raw, cause) from cause
+    labels, annotations = meta.labels or NO_KEYS, meta.annotations or NO_KEYS
+    if not (annotations.min_member or labels.min_member):
+        return None
+    problems: list[Problem] = []
+    minimum = membership.min_member(labels, annotations, problems)
+    required = annotations.topology_required or labels.topology_required
+    preferred = annotations.topology_preferred or labels.topology_preferred
+    return PodGroup(
+        key=f"owner/{meta.namespace}/{meta.uid}",
+        uid=meta.uid,
+        dialect="owner",
+        namespace=meta.namespace,
+        name=meta.name,
+        api_version=api_version,
+        kind=kind,
+        min_member=minimum or 1,
+        queue=membership.queue(labels, annotations),
+        preemptible=_preemptible(annotations.preemptible or labels.preemptible, problems),
+        topology=TopologyWish(required=required, preferred=preferred) if required or preferred else None,
+        created=seconds(meta.creation_timestamp),
+        generation=meta.generation,
+        problems=tuple(problems),
+        deleting=meta.deletion_timestamp is not None,
+        resource_version=meta.resource_version,
+    )
+
+
+def _preemptible(text: str, problems: list[Problem]) -> bool | None:
+    if text in ("true", "false", ""):
+        return {"true": True, "false": False, "": None}[text]
+    field = "metadata.annotations[scheduling.muster.sh/preemptible]"
+    problems.append(Problem(field, f'must be "true" or "false", not {text!r}'))
+    return None

@@ -1,0 +1,117 @@
+"""Which group a pod belongs to, in which role, at which rank, in which queue: read from its labels and annotations.
+
+Decided here: the order in which references of several dialects win (Muster's own, then spec.schedulingGroup, the
+Volcano annotation, the scheduler-plugins label; owners and single pods are nobody's reference) and where ranks are
+found. Not known here: whether the object exists. Invariant: the first reference that is present wins, even when its
+object is missing, so that a pod is never bound alone because of a typing error.
+"""
+
+from __future__ import annotations
+
+from sys import intern
+
+import msgspec
+
+from scheduler.model.pods import Problem
+
+MAX_MEMBERS = 2**31 - 1
+_RANK_STRIDE = 1_000_000
+
+
+class Keys(msgspec.Struct, gc=False):
+    """The labels or annotations that matter. The API of Muster accepts each of its names in either place."""
+
+    group: str = msgspec.field(name="scheduling.muster.sh/pod-group", default="")
+    subgroup: str = msgspec.field(name="scheduling.muster.sh/subgroup", default="")
+    queue: str = msgspec.field(name="scheduling.muster.sh/queue", default="")
+    min_member: str = msgspec.field(name="scheduling.muster.sh/min-member", default="")
+    topology_required: str = msgspec.field(name="scheduling.muster.sh/topology-required", default="")
+    topology_preferred: str = msgspec.field(name="scheduling.muster.sh/topology-preferred", default="")
+    preemptible: str = msgspec.field(name="scheduling.muster.sh/preemptible", default="")
+    volcano_group: str = msgspec.field(name="scheduling.k8s.io/group-name", default="")
+    volcano_group_alias: str = msgspec.field(name="scheduling.volcano.sh/group-name", default="")
+    volcano_role: str = msgspec.field(name="volcano.sh/task-spec", default="")
+    volcano_index: str = msgspec.field(name="volcano.sh/task-index", default="")
+    volcano_queue: str = msgspec.field(name="scheduling.volcano.sh/queue-name", default="")
+    volcano_queue_label: str = msgspec.field(name="volcano.sh/queue-name", default="")
+    coscheduling_group: str = msgspec.field(name="scheduling.x-k8s.io/pod-group", default="")
+    completion_index: str = msgspec.field(name="batch.kubernetes.io/job-completion-index", default="")
+    jobset_index: str = msgspec.field(name="jobset.sigs.k8s.io/job-global-index", default="")
+    worker_index: str = msgspec.field(name="leaderworkerset.sigs.k8s.io/worker-index", default="")
+    replica_index: str = msgspec.field(name="training.kubeflow.org/replica-index", default="")
+    stateful_index: str = msgspec.field(name="apps.kubernetes.io/pod-index", default="")
+
+
+NO_KEYS = Keys()
+
+
+def group_key(namespace: str, labels: Keys, annotations: Keys, native: str) -> str:
+    """Return the key of the group object that a pod names, or "". `native` is spec.schedulingGroup.podGroupName."""
+    own = labels.group or annotations.group
+    if own:
+        return intern(f"muster/{namespace}/{own}")
+    if native:
+        return intern(f"native/{namespace}/{native}")
+    volcano = annotations.volcano_group or annotations.volcano_group_alias
+    if volcano:
+        return intern(f"volcano/{namespace}/{volcano}")
+    if labels.coscheduling_group:
+        return intern(f"coscheduling/{namespace}/{labels.coscheduling_group}")
+    return ""
+
+
+def role(labels: Keys, annotations: Keys) -> str:
+    """Return the role (sub-group, task) of a member, or ""."""
+    return intern(labels.subgroup or annotations.subgroup or annotations.volcano_role or labels.volcano_role)
+
+
+def queue(labels: Keys, annotations: Keys) -> str:
+    """Return the queue that a pod asks for, or ""."""
+    return intern(
+        labels.queue
+        or annotations.queue
+        or annotations.volcano_queue
+        or annotations.volcano_queue_label
+        or labels.volcano_queue_label
+    )
+
+
+def index(labels: Keys, annotations: Keys) -> int:
+    """Return a number that orders members by rank (-1: none is known).
+
+    Members of a JobSet have a job index and a completion index: the former counts first.
+    """
+    completion = _number(annotations.completion_index or labels.completion_index)
+    job = _number(labels.jobset_index or annotations.jobset_index)
+    if job >= 0:
+        return job * _RANK_STRIDE + max(completion, 0)
+    if completion >= 0:
+        return completion
+    for text in (
+        annotations.volcano_index or labels.volcano_index,
+        labels.worker_index,
+        labels.replica_index,
+        labels.stateful_index,
+    ):
+        number = _number(text)
+        if number >= 0:
+            return number
+    return -1
+
+
+def min_member(labels: Keys, annotations: Keys, problems: list[Problem]) -> int:
+    """Return the annotated minimum (0: absent or not usable)."""
+    text = annotations.min_member or labels.min_member
+    if not text:
+        return 0
+    number = _number(text)
+    if 1 <= number <= MAX_MEMBERS:
+        return number
+    field = "metadata.annotations[scheduling.muster.sh/min-member]"
+    problems.append(Problem(field, f"must be an integer from 1 to {MAX_MEMBERS}, not {text!r}"))
+    return 0
+
+
+def _number(text: str) -> int:
+    """Return a non-negative decimal number of at most ten digits, else -1."""
+    return int(text) if text and len(text) <= 10 and text.isascii() and text.isdigit() else -1

@@ -1,0 +1,283 @@
+"""From the parts of a pod spec that can change where it may run to a `Shape`, once per distinct spec.
+
+Decided here: what belongs to a shape, its canonical form and key, and which fields must hold but are not honoured by
+this version. Not known here: names, owners, groups, state. Invariant: pods with equal specs get the same key, in
+whatever order lists without a meaning of their own were written; a shape is built once, then found by the raw bytes.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from scheduler.dialects.requests import ContainerAsk, Exact, PodAsk, exact, requested
+from scheduler.model.pods import PreferredTerm, Problem, Requirement, SelectorTerm, Shape, Toleration
+
+_CACHE_LIMIT = 8192
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_NULL = (b"", b"null", b"{}", b"[]")
+
+
+class ResourcesStruct(msgspec.Struct, gc=False):
+    """spec.resources of a pod or a container; only requests matter."""
+
+    requests: msgspec.Raw = msgspec.Raw(b"")
+
+
+class PortStruct(msgspec.Struct, gc=False, rename="camel"):
+    """A container port."""
+
+    host_port: int | None = None
+
+
+class ContainerStruct(msgspec.Struct, gc=False, rename="camel"):
+    """A container; `name` finds its status."""
+
+    name: str = ""
+    resources: ResourcesStruct | None = None
+    restart_policy: str | None = None
+    ports: list[PortStruct] | None = None
+
+
+class VolumeStruct(msgspec.Struct, gc=False, rename="camel"):
+    """A volume; the other kinds do not constrain placement."""
+
+    persistent_volume_claim: msgspec.Raw = msgspec.Raw(b"")
+    ephemeral: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _SpreadStruct(msgspec.Struct, gc=False, rename="camel"):
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class _RequirementStruct(msgspec.Struct, gc=False):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _TermStruct(msgspec.Struct, gc=False, rename="camel"):
+    match_expressions: list[_RequirementStruct] | None = None
+    match_fields: list[_RequirementStruct] | None = None
+
+
+class _RequiredStruct(msgspec.Struct, gc=False, rename="camel"):
+    node_selector_terms: list[_TermStruct] | None = None
+
+
+class _PreferredStruct(msgspec.Struct, gc=False):
+    weight: int = 0
+    preference: _TermStruct | None = None
+
+
+class _NodeAffinityStruct(msgspec.Struct, gc=False):
+    required: _RequiredStruct | None = msgspec.field(name=_REQUIRED, default=None)
+    preferred: list[_PreferredStruct] | None = msgspec.field(name=_PREFERRED, default=None)
+
+
+class _PodAffinityStruct(msgspec.Struct, gc=False):
+    required: list[msgspec.Raw] | None = msgspec.field(name=_REQUIRED, default=None)
+
+
+class _AffinityStruct(msgspec.Struct, gc=False, rename="camel"):
+    node_affinity: _NodeAffinityStruct | None = None
+    pod_affinity: _PodAffinityStruct | None = None
+    pod_anti_affinity: _PodAffinityStruct | None = None
+
+
+class _TolerationStruct(msgspec.Struct, gc=False):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class SpecStruct(msgspec.Struct, gc=False, rename="camel"):
+    """spec of a pod: identity fields typed, what belongs to the shape raw, so that equal bytes are decoded once."""
+
+    scheduler_name: str | None = None
+    node_name: str | None = None
+    priority: int | None = None
+    containers: list[ContainerStruct] | None = None
+    init_containers: list[ContainerStruct] | None = None
+    resources: ResourcesStruct | None = None
+    volumes: list[VolumeStruct] | None = None
+    scheduling_gates: list[msgspec.Raw] | None = None
+    scheduling_group: msgspec.Raw = msgspec.Raw(b"")
+    node_selector: msgspec.Raw = msgspec.Raw(b"")
+    affinity: msgspec.Raw = msgspec.Raw(b"")
+    tolerations: msgspec.Raw = msgspec.Raw(b"")
+    topology_spread_constraints: msgspec.Raw = msgspec.Raw(b"")
+    resource_claims: msgspec.Raw = msgspec.Raw(b"")
+    overhead: msgspec.Raw = msgspec.Raw(b"")
+
+
+_selector = msgspec.json.Decoder(dict[str, str] | None)
+_affinity = msgspec.json.Decoder(_AffinityStruct | None)
+_tolerations = msgspec.json.Decoder(list[_TolerationStruct] | None)
+_spread = msgspec.json.Decoder(list[_SpreadStruct] | None)
+_mapping = msgspec.json.Decoder(dict[str, Any] | None)
+_cache: dict[tuple[Any, ...], tuple[Shape, tuple[Problem, ...]]] = {}
+
+
+def shape_of(spec: SpecStruct, extra: tuple[str, ...] = ()) -> tuple[Shape, tuple[Problem, ...]]:
+    """Return the shape of a pod spec and what in it could not be used.
+
+    `extra` are paths outside the spec that must hold but cannot be honoured. Raises `msgspec.DecodeError`.
+    """
+    key = (
+        tuple(
+            (bytes(c.resources.requests) if c.resources else b"", _host_ports(c) if c.ports else None)
+            for c in spec.containers or ()
+        ),
+        tuple(
+            (bytes(c.resources.requests) if c.resources else b"", _host_ports(c) if c.ports else None, c.restart_policy)
+            for c in spec.init_containers or ()
+        ),
+        bytes(spec.resources.requests) if spec.resources else b"",
+        bytes(spec.node_selector),
+        bytes(spec.affinity),
+        bytes(spec.tolerations),
+        bytes(spec.topology_spread_constraints),
+        bytes(spec.resource_claims) not in _NULL,
+        bytes(spec.overhead),
+        tuple(_volume_kinds(spec.volumes)) if spec.volumes else (),
+        extra,
+    )
+    found = _cache.get(key)
+    if found is None:
+        if len(_cache) >= _CACHE_LIMIT:
+            _cache.clear()
+        found = _cache[key] = _build(spec, extra)
+    return found
+
+
+def pod_ask(spec: SpecStruct, problems: list[Problem]) -> PodAsk:
+    """Return what a spec asks for, without anything from a status."""
+    return PodAsk(
+        containers=tuple(_asks(spec.containers, "spec.containers", problems)),
+        init_containers=tuple(_asks(spec.init_containers, "spec.initContainers", problems)),
+        pod_level=quantities(spec.resources.requests, "spec.resources.requests", problems) if spec.resources else None,
+        overhead=quantities(spec.overhead, "spec.overhead", problems),
+    )
+
+
+def quantities(raw: msgspec.Raw, path: str, problems: list[Problem]) -> Exact:
+    """Return a raw map of quantities; one that is absent or null is empty."""
+    return exact(_mapping.decode(raw) or {}, path, problems) if raw else {}
+
+
+def _asks(containers: list[ContainerStruct] | None, path: str, problems: list[Problem]) -> list[ContainerAsk]:
+    asks = []
+    for i, container in enumerate(containers or ()):
+        requests: Exact = {}
+        if container.resources:
+            requests = quantities(container.resources.requests, f"{path}[{i}].resources.requests", problems)
+        sidecar = container.restart_policy == "Always" and path == "spec.initContainers"
+        asks.append(ContainerAsk(requests=requests, sidecar=sidecar))
+    return asks
+
+
+def _host_ports(container: ContainerStruct) -> tuple[int, ...]:
+    """Positions of the ports that claim a port of the node."""
+    return tuple(i for i, port in enumerate(container.ports or ()) if port.host_port)
+
+
+def _volume_kinds(volumes: list[VolumeStruct]) -> list[str]:
+    found = []
+    for i, volume in enumerate(volumes):
+        if volume.persistent_volume_claim:
+            found.append(f"spec.volumes[{i}].persistentVolumeClaim")
+        if volume.ephemeral:
+            found.append(f"spec.volumes[{i}].ephemeral")
+    return found
+
+
+def _build(spec: SpecStruct, extra: tuple[str, ...]) -> tuple[Shape, tuple[Problem, ...]]:
+    problems: list[Problem] = []
+    affinity = (_affinity.decode(spec.affinity) if spec.affinity else None) or _AffinityStruct()
+    required, preferred = _node_affinity(affinity.node_affinity)
+    selector = (_selector.decode(spec.node_selector) if spec.node_selector else None) or {}
+    shape = Shape(
+        key="",
+        requests=requested(pod_ask(spec, problems)),
+        node_selector=tuple(sorted(selector.items())),
+        required_terms=required,
+        preferred_terms=preferred,
+        tolerations=_tolerated(spec.tolerations),
+        unsupported=tuple(_unsupported(spec, affinity)) + extra,
+    )
+    return keyed(shape), tuple(problems)
+
+
+def keyed(shape: Shape) -> Shape:
+    """Return the shape with the key that follows from its other fields."""
+    fields = (
+        shape.requests,
+        shape.node_selector,
+        shape.required_terms,
+        shape.preferred_terms,
+        shape.tolerations,
+        shape.unsupported,
+    )
+    key = blake2b(msgspec.msgpack.encode(fields), digest_size=16).hexdigest()
+    return Shape(key, *fields)
+
+
+def _node_affinity(
+    affinity: _NodeAffinityStruct | None,
+) -> tuple[tuple[SelectorTerm, ...] | None, tuple[PreferredTerm, ...]]:
+    if affinity is None:
+        return None, ()
+    required = None
+    if affinity.required is not None:
+        terms = {_term(term) for term in affinity.required.node_selector_terms or ()}
+        required = tuple(sorted(terms, key=_order))
+    preferred = [PreferredTerm(p.weight, _term(p.preference or _TermStruct())) for p in affinity.preferred or ()]
+    # An empty preferred term matches every node alike, so it orders nothing.
+    useful = [p for p in preferred if p.term.expressions or p.term.fields]
+    return required, tuple(sorted(useful, key=lambda p: (p.weight, _order(p.term))))
+
+
+def _term(term: _TermStruct) -> SelectorTerm:
+    return SelectorTerm(_expressions(term.match_expressions), _expressions(term.match_fields))
+
+
+def _expressions(expressions: list[_RequirementStruct] | None) -> tuple[Requirement, ...]:
+    found = {Requirement(e.key, e.operator, tuple(sorted(set(e.values or ())))) for e in expressions or ()}
+    return tuple(sorted(found, key=lambda e: (e.key, e.operator, e.values)))
+
+
+def _order(term: SelectorTerm) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    return [("e", e.key, e.operator, e.values) for e in term.expressions] + [
+        ("f", f.key, f.operator, f.values) for f in term.fields
+    ]
+
+
+def _tolerated(raw: msgspec.Raw) -> tuple[Toleration, ...]:
+    structs = (_tolerations.decode(raw) if raw else None) or ()
+    found = {Toleration(t.key or "", t.operator or "Equal", t.value or "", t.effect or "") for t in structs}
+    return tuple(sorted(found, key=lambda t: (t.key, t.operator, t.value, t.effect)))
+
+
+def _unsupported(spec: SpecStruct, affinity: _AffinityStruct) -> list[str]:
+    paths = []
+    if bytes(spec.resource_claims) not in _NULL:
+        paths.append("spec.resourceClaims")
+    if affinity.pod_affinity and affinity.pod_affinity.required:
+        paths.append(f"spec.affinity.podAffinity.{_REQUIRED}")
+    if affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
+        paths.append(f"spec.affinity.podAntiAffinity.{_REQUIRED}")
+    spread = _spread.decode(spec.topology_spread_constraints) if spec.topology_spread_constraints else None
+    paths += [
+        f"spec.topologySpreadConstraints[{i}]"
+        for i, constraint in enumerate(spread or ())
+        if constraint.when_unsatisfiable == "DoNotSchedule"
+    ]
+    for name, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for i, container in enumerate(containers or ()):
+            paths += [f"spec.{name}[{i}].ports[{j}].hostPort" for j in _host_ports(container)]
+    return paths + _volume_kinds(spec.volumes or [])
