@@ -1,0 +1,348 @@
+"""Verdicts become text here and nowhere else.
+
+Decided here: the words. The same verdict feeds the pod's condition, the event, the group's condition and `muster why`,
+so all of them tell the same. Must not know the cluster: everything that is said is a fact of the verdict. Invariant: a
+sentence begins with its code (a stable prefix), and says nothing for which the verdict has no fact.
+
+Facts, by name; all are optional and a clause without its fact is left out. "amount" is an integer in the units of the
+model, shown with the resource that the fact `resource` names:
+
+    resource   str     name of the scarce resource          needed     amount  what the waiting minimum asks for
+    free       amount  free where the group may run         short      amount  needed - free
+    members    int     members that ask for `needed`        minimum    int     members that must start together
+    existing   int     members that exist                   gated      int     of these, with scheduling gates
+    placeable  int     members that would fit now           nodes      int     nodes on which `free` was counted
+    largest    amount  most that one node has               capacity   amount  what all eligible nodes have together
+    each       amount  what one member asks for             holders    ((who, amount), ...), the largest first
+    queue      str     queue of the group                   position   int     place in the queue, from 1
+    used       amount  used by the queue                    limit      amount  the queue's limit
+    deserved   amount  the queue's share                    state      str     state of the queue (Hold, Drain, ...)
+    field      str     field that is wrong                  message    str     what is wrong, or the cause
+    role       str     role whose minimum is meant          domain     str     best domain, or the node of a failure
+    level      str     topology level (rack, block, ...)    group      str     name of a group (missing, or ahead)
+    victims    int     pods that must go first
+
+`who` of a holder reads inside a sentence: "3 pods of default/gpu-hog". The facts used by each code stand beside its
+sentence below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from scheduler.model.quantity import format_amount
+from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
+
+UNSCHEDULABLE = "Unschedulable"
+NOTE_LIMIT = 1024
+"""Bytes of an event's note that the API server accepts."""
+
+_HOLDERS_SHOWN = 3
+
+
+def condition_reason(verdict: Verdict) -> str:
+    """Return the reason of PodScheduled=False: Unschedulable where a new node would help, else the code itself."""
+    return UNSCHEDULABLE if verdict.code in CAPACITY_CODES else verdict.code.value
+
+
+def pod_message(verdict: Verdict) -> str:
+    """Return what a waiting member's condition says: for capacity the upstream node part, then the gang's sentence."""
+    if verdict.code in CAPACITY_CODES:
+        return f"{node_part(verdict)} {sentence(verdict)}"
+    return sentence(verdict)
+
+
+def sentence(verdict: Verdict) -> str:
+    """Return the code and one sentence with numbers, without a full stop: "Resources: needs 4 example.com/gpu ..."."""
+    prefix, words = _PREFIX.get(verdict.code, verdict.code.value), _WORDS[verdict.code]
+    return f"{prefix}: {words(verdict)}{_queue_place(verdict)}"
+
+
+def node_part(verdict: Verdict) -> str:
+    """Return the part in the upstream shape: "0/2 nodes are available: 2 Insufficient example.com/gpu."."""
+    if verdict.total == 0:
+        return "no nodes available to schedule pods."
+    # Upstream orders by the text "<count> <reason>".
+    reasons = sorted(f"{count} {reason}" for reason, count in verdict.nodes if count > 0)
+    listed = ", ".join(reasons) if reasons else "the minimum does not fit at once"
+    return f"0/{verdict.total} nodes are available: {listed}."
+
+
+def note(text: str, limit: int = NOTE_LIMIT) -> str:
+    """Return text cut to `limit` bytes of UTF-8 on a character's edge, with dots where something was cut."""
+    raw = text.encode()
+    if len(raw) <= limit:
+        return text
+    return raw[: limit - 3].decode(errors="ignore") + "..."
+
+
+def _number(verdict: Verdict, name: str) -> int | None:
+    value = verdict.fact(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(verdict: Verdict, name: str) -> str:
+    value = verdict.fact(name)
+    return value if isinstance(value, str) else ""
+
+
+def _amount(verdict: Verdict, name: str, *, bare: bool = False) -> str:
+    """Return "4 example.com/gpu" ("4" when bare), or "" without the fact."""
+    value = _number(verdict, name)
+    if value is None:
+        return ""
+    resource = _text(verdict, "resource")
+    shown = format_amount(resource, value)
+    return shown if bare or not resource else f"{shown} {resource}"
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _of_role(verdict: Verdict) -> str:
+    role = _text(verdict, "role")
+    return f" of role {role}" if role else ""
+
+
+def _join(*clauses: str) -> str:
+    return ", ".join(clause for clause in clauses if clause)
+
+
+def _sections(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)
+
+
+def _needs(verdict: Verdict) -> str:
+    """needed, resource, members, role -> "needs 4 example.com/gpu for 4 members"."""
+    needed = _amount(verdict, "needed")
+    members = _number(verdict, "members")
+    minimum = _number(verdict, "minimum")
+    count = members if members is not None else minimum
+    if not needed:
+        return f"needs room for {_plural(count, 'member')}{_of_role(verdict)}" if count is not None else "needs room"
+    return (
+        f"needs {needed} for {_plural(count, 'member')}{_of_role(verdict)}" if count is not None else f"needs {needed}"
+    )
+
+
+def _free(verdict: Verdict) -> str:
+    """free, nodes (or the verdict's total) -> "1 free on 2 nodes"."""
+    free = _amount(verdict, "free", bare=True)
+    if not free:
+        return ""
+    nodes = _number(verdict, "nodes")
+    count = nodes if nodes is not None else verdict.total
+    return f"{free} free on {_plural(count, 'node')}" if count else f"{free} free"
+
+
+def _short(verdict: Verdict) -> str:
+    """short -> "3 short"; nothing is said when nothing is short."""
+    return f"{_amount(verdict, 'short', bare=True)} short" if _number(verdict, "short") else ""
+
+
+def _held(verdict: Verdict) -> str:
+    """holders -> "held by 3 pods of default/gpu-hog (3 example.com/gpu)"."""
+    holders = verdict.fact("holders")
+    if not isinstance(holders, tuple) or not holders:
+        return ""
+    resource = _text(verdict, "resource")
+    shown = [f"{who} ({format_amount(resource, held)} {resource})" for who, held in holders[:_HOLDERS_SHOWN]]
+    rest = len(holders) - len(shown)
+    return "held by " + ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")
+
+
+def _placeable(verdict: Verdict) -> str:
+    """placeable, members/minimum -> "3 of 4 members would fit now"."""
+    placeable = _number(verdict, "placeable")
+    if placeable is None:
+        return ""
+    members = _number(verdict, "members")
+    of = members if members is not None else _number(verdict, "minimum")
+    return f"{placeable} of {of} members would fit now" if of is not None else f"{placeable} would fit now"
+
+
+def _queue_quota(verdict: Verdict) -> str:
+    """queue, used, deserved, limit -> "queue research 40/48 deserved, limit 64"."""
+    queue = _text(verdict, "queue")
+    if not queue:
+        return ""
+    used, deserved, limit = (_amount(verdict, name, bare=True) for name in ("used", "deserved", "limit"))
+    if used and deserved:
+        share = f" {used}/{deserved} deserved"
+    elif used:
+        share = f" uses {used}"
+    else:
+        share = f" deserves {deserved}" if deserved else ""
+    return _join(f"queue {queue}{share}", f"limit {limit}" if limit else "")
+
+
+def _queue_place(verdict: Verdict) -> str:
+    """position -> "; position 2 in queue research", where the sentence itself is not about the order."""
+    position = _number(verdict, "position")
+    if position is None or verdict.code is Code.PRIORITY:
+        return ""
+    return f"; position {position}"
+
+
+def _resources(verdict: Verdict) -> str:
+    """needed, resource, members, role, free, nodes, short, holders, placeable; largest, capacity, each if permanent."""
+    if verdict.permanent:
+        return _never_fits(verdict)
+    need = _join(_needs(verdict), _free(verdict), _short(verdict))
+    return _sections(need, _held(verdict), _placeable(verdict))
+
+
+def _never_fits(verdict: Verdict) -> str:
+    """needed, resource, members, role; largest, each, capacity; message."""
+    each, largest, capacity = (_amount(verdict, name) for name in ("each", "largest", "capacity"))
+    if capacity:
+        why = f"all eligible nodes together have {capacity}"
+    elif largest:
+        why = (
+            f"one member needs {each} and the largest node has {largest}" if each else f"the largest node has {largest}"
+        )
+    else:
+        why = _text(verdict, "message")
+    never = f"{_needs(verdict)}, never fits" if verdict.fact("needed") is not None else "never fits"
+    return f"{never}: {why}" if why else never
+
+
+def _fragmented(verdict: Verdict) -> str:
+    """needed, resource, members, role, free, nodes, largest, placeable, holders."""
+    pieces = "in pieces too small" if _number(verdict, "free") is not None else ""
+    largest = _amount(verdict, "largest", bare=True)
+    need = _join(_needs(verdict), " ".join(part for part in (_free(verdict), pieces) if part))
+    biggest = f"at most {largest} on one node" if largest else ""
+    return _sections(_join(need, biggest), _held(verdict), _placeable(verdict))
+
+
+def _topology(verdict: Verdict) -> str:
+    """needed, resource, members, role, level, domain, free, short, placeable, queue, used, deserved, limit."""
+    level, domain = _text(verdict, "level"), _text(verdict, "domain")
+    where = f" in one {level}" if level else ""
+    free = _amount(verdict, "free", bare=True)
+    best = f"best {level or 'domain'} {domain} has {free}" if domain and free else ""
+    wrong = _text(verdict, "message")
+    return _sections(
+        f"{_needs(verdict)}{where}", wrong, _join(best, _short(verdict)), _placeable(verdict), _queue_quota(verdict)
+    )
+
+
+def _not_enough_members(verdict: Verdict) -> str:
+    """existing, minimum, gated, role."""
+    existing, minimum, gated = (_number(verdict, name) for name in ("existing", "minimum", "gated"))
+    if existing is None or minimum is None:
+        return f"fewer members{_of_role(verdict)} exist than must start together"
+    waiting = f" ({gated} gated)" if gated else ""
+    return f"{existing} of {minimum} members{_of_role(verdict)} exist{waiting}"
+
+
+def _gated(verdict: Verdict) -> str:
+    """gated, members or minimum."""
+    gated, members = _number(verdict, "gated"), _number(verdict, "members")
+    of = members if members is not None else _number(verdict, "minimum")
+    if gated is None:
+        return "members have scheduling gates"
+    return (
+        f"{gated} of {of} members have scheduling gates" if of is not None else f"{gated} members have scheduling gates"
+    )
+
+
+def _pod_group_not_found(verdict: Verdict) -> str:
+    """group, members."""
+    group, members = _text(verdict, "group"), _number(verdict, "members")
+    named = f"PodGroup {group} does not exist" if group else "the PodGroup that its members name does not exist"
+    return named + (f"; {_plural(members, 'member')} wait for it" if members else "")
+
+
+def _misconfigured(verdict: Verdict) -> str:
+    """field, message."""
+    field, message = _text(verdict, "field"), _text(verdict, "message")
+    return ": ".join(part for part in (field, message) if part) or "an object that the group needs cannot be used"
+
+
+def _queue_not_found(verdict: Verdict) -> str:
+    """queue."""
+    return f"queue {_text(verdict, 'queue')} does not exist"
+
+
+def _queue_closed(verdict: Verdict) -> str:
+    """queue, state."""
+    state = _text(verdict, "state")
+    return f"queue {_text(verdict, 'queue')} starts nothing new" + (f" (state {state})" if state else "")
+
+
+def _queue_not_leaf(verdict: Verdict) -> str:
+    """queue."""
+    return f"queue {_text(verdict, 'queue')} has child queues; only a leaf queue holds groups"
+
+
+def _quota(verdict: Verdict) -> str:
+    """needed, resource, members, queue, used, deserved, limit."""
+    return _sections(_needs(verdict), _queue_quota(verdict))
+
+
+def _priority(verdict: Verdict) -> str:
+    """position, queue, group (the one ahead)."""
+    position, queue, ahead = _number(verdict, "position"), _text(verdict, "queue"), _text(verdict, "group")
+    place = f"position {position}" if position is not None else "others come first"
+    return place + (f" in queue {queue}" if queue else "") + (f", behind {ahead}" if ahead else "")
+
+
+def _victims(verdict: Verdict) -> str:
+    """victims, members, message."""
+    victims = _number(verdict, "victims")
+    return _sections(
+        f"waits for {_plural(victims, 'pod')} to end" if victims else "waits for pods to end", _text(verdict, "message")
+    )
+
+
+def _volumes(verdict: Verdict) -> str:
+    """message."""
+    return _text(verdict, "message") or "waits for volumes"
+
+
+def _bind_failed(verdict: Verdict) -> str:
+    """domain (the node), message."""
+    node = _text(verdict, "domain")
+    return (_text(verdict, "message") or "could not be bound") + (f" on node {node}" if node else "")
+
+
+def _budget(verdict: Verdict) -> str:
+    """needed, resource, members, role, free, nodes, placeable."""
+    unknown = "no placement was found within the search budget, nor is it proven that none exists"
+    return _sections(_join(_needs(verdict), _free(verdict)), unknown, _placeable(verdict))
+
+
+def _suspended(verdict: Verdict) -> str:
+    """message, queue, state."""
+    message, queue = _text(verdict, "message"), _text(verdict, "queue")
+    return message or (f"queue {queue} is on hold" if queue else "the group is suspended")
+
+
+_PREFIX = {Code.NEVER_FITS: Code.RESOURCES.value}
+"""Codes that speak under the name of another: that it never fits is the strongest word about resources."""
+
+_WORDS: dict[Code, Callable[[Verdict], str]] = {
+    Code.MISCONFIGURED: _misconfigured,
+    Code.BAD_CONSTRAINTS: _misconfigured,
+    Code.NEVER_FITS: _never_fits,
+    Code.SUSPENDED: _suspended,
+    Code.GATED: _gated,
+    Code.POD_GROUP_NOT_FOUND: _pod_group_not_found,
+    Code.NOT_ENOUGH_MEMBERS: _not_enough_members,
+    Code.QUEUE_NOT_FOUND: _queue_not_found,
+    Code.QUEUE_CLOSED: _queue_closed,
+    Code.QUEUE_NOT_LEAF: _queue_not_leaf,
+    Code.WAITING_FOR_QUOTA: _quota,
+    Code.EXCEEDS_LIMIT: _quota,
+    Code.PRIORITY: _priority,
+    Code.WAITING_FOR_VICTIMS: _victims,
+    Code.WAITING_FOR_VOLUMES: _volumes,
+    Code.BIND_FAILED: _bind_failed,
+    Code.SEARCH_BUDGET_EXHAUSTED: _budget,
+    Code.TOPOLOGY: _topology,
+    Code.FRAGMENTED: _fragmented,
+    Code.RESOURCES: _resources,
+}

@@ -1,0 +1,159 @@
+"""What people read: the words for each verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict, verdict
+from scheduler.observe import explain
+
+GPU = "example.com/gpu"
+
+
+def seed() -> Verdict:
+    found = verdict(
+        Code.RESOURCES,
+        resource=GPU,
+        needed=4,
+        members=4,
+        free=1,
+        short=3,
+        holders=(("3 pods of default/gpu-hog", 3),),
+    )
+    return dataclasses.replace(found, nodes=((f"Insufficient {GPU}", 2),), total=2)
+
+
+def test_a_shortage_says_what_is_needed_what_is_free_and_who_holds_it():
+    assert explain.sentence(seed()) == (
+        "Resources: needs 4 example.com/gpu for 4 members, 1 free on 2 nodes, 3 short; "
+        "held by 3 pods of default/gpu-hog (3 example.com/gpu)"
+    )
+
+
+def test_a_waiting_member_reads_the_upstream_node_part_first():
+    assert explain.pod_message(seed()).startswith(
+        "0/2 nodes are available: 2 Insufficient example.com/gpu. Resources: needs 4 example.com/gpu"
+    )
+    assert explain.condition_reason(seed()) == "Unschedulable"
+
+
+def test_node_reasons_are_sorted_by_their_text_as_upstream_does():
+    found = Verdict(
+        Code.RESOURCES,
+        nodes=(("Insufficient cpu", 3), ("Insufficient memory", 10), ("node(s) were unschedulable", 1)),
+        total=14,
+    )
+    assert explain.node_part(found) == (
+        "0/14 nodes are available: 1 node(s) were unschedulable, 10 Insufficient memory, 3 Insufficient cpu."
+    )
+
+
+def test_a_cluster_without_nodes_says_so():
+    assert explain.node_part(verdict(Code.RESOURCES)) == "no nodes available to schedule pods."
+
+
+def test_members_that_fit_alone_but_not_together_still_get_the_upstream_shape():
+    found = dataclasses.replace(verdict(Code.RESOURCES, resource=GPU, needed=4, members=4, free=1), total=2)
+    assert explain.pod_message(found).startswith(
+        "0/2 nodes are available: the minimum does not fit at once. Resources:"
+    )
+
+
+def test_a_gang_larger_than_the_largest_node_never_fits():
+    for code in (Code.NEVER_FITS, Code.RESOURCES):
+        found = verdict(code, permanent=True, resource=GPU, needed=4, members=1, largest=2)
+        assert explain.sentence(found) == (
+            "Resources: needs 4 example.com/gpu for 1 member, never fits: the largest node has 2 example.com/gpu"
+        )
+
+
+def test_a_gang_larger_than_the_cluster_never_fits():
+    found = verdict(Code.NEVER_FITS, permanent=True, resource=GPU, needed=400, members=400, capacity=4)
+    assert explain.sentence(found).endswith("never fits: all eligible nodes together have 4 example.com/gpu")
+
+
+def test_missing_members_are_counted_and_gated_ones_named():
+    found = verdict(Code.NOT_ENOUGH_MEMBERS, existing=3, minimum=4, gated=1)
+    assert explain.sentence(found) == "NotEnoughMembers: 3 of 4 members exist (1 gated)"
+    assert explain.pod_message(found) == explain.sentence(found)
+    assert explain.condition_reason(found) == "NotEnoughMembers"
+
+
+def test_the_role_whose_minimum_is_missing_is_named():
+    found = verdict(Code.NOT_ENOUGH_MEMBERS, existing=0, minimum=1, gated=0, role="launcher")
+    assert explain.sentence(found) == "NotEnoughMembers: 0 of 1 members of role launcher exist"
+
+
+def test_amounts_are_written_as_people_write_them():
+    cpu = verdict(Code.RESOURCES, resource="cpu", needed=8000, members=4, free=1500, short=6500)
+    assert "needs 8 cpu for 4 members, 1500m free, 6500m short" in explain.sentence(cpu)
+    memory = verdict(Code.RESOURCES, resource="memory", needed=8 << 30, members=2, free=0, short=8 << 30)
+    assert "needs 8Gi memory for 2 members, 0 free, 8Gi short" in explain.sentence(memory)
+
+
+def test_nothing_short_is_not_mentioned():
+    assert "short" not in explain.sentence(verdict(Code.FRAGMENTED, resource=GPU, needed=4, members=2, free=4, short=0))
+
+
+def test_only_the_largest_holders_are_listed():
+    holders = tuple((f"1 pod of default/g{i}", 1) for i in range(5))
+    found = verdict(Code.RESOURCES, resource=GPU, needed=5, members=5, free=0, short=5, holders=holders)
+    assert "default/g2 (1 example.com/gpu) and 2 others" in explain.sentence(found)
+    assert "default/g3" not in explain.sentence(found)
+
+
+def test_topology_names_the_level_and_the_best_domain():
+    found = verdict(
+        Code.TOPOLOGY,
+        resource="nvidia.com/gpu",
+        needed=32,
+        members=4,
+        level="rack",
+        domain="r3",
+        free=24,
+        short=8,
+        queue="research",
+        used=40,
+        deserved=48,
+        limit=64,
+        position=2,
+    )
+    assert explain.sentence(found) == (
+        "Topology: needs 32 nvidia.com/gpu for 4 members in one rack; best rack r3 has 24, 8 short; "
+        "queue research 40/48 deserved, limit 64; position 2"
+    )
+
+
+def test_a_missing_pod_group_is_named():
+    found = verdict(Code.POD_GROUP_NOT_FOUND, group="default/train", members=2)
+    assert explain.sentence(found) == "PodGroupNotFound: PodGroup default/train does not exist; 2 members wait for it"
+
+
+def test_a_wrong_field_is_named_with_its_reason():
+    found = verdict(Code.MISCONFIGURED, field="spec.minMember", message="0 is less than 1")
+    assert explain.sentence(found) == "Misconfigured: spec.minMember: 0 is less than 1"
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_every_code_has_words_even_without_facts(code: Code):
+    text = explain.sentence(verdict(code))
+    prefix, _, words = text.partition(": ")
+    assert prefix == ("Resources" if code is Code.NEVER_FITS else code.value)
+    assert words
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("code", list(Code))
+def test_only_capacity_looks_unschedulable_to_autoscalers(code: Code):
+    found = verdict(code)
+    assert (explain.condition_reason(found) == "Unschedulable") == (code in CAPACITY_CODES)
+    assert explain.pod_message(found).startswith("no nodes available") == (code in CAPACITY_CODES)
+
+
+def test_a_note_is_cut_by_bytes_without_breaking_a_character():
+    cut = explain.note("é" * 2000)
+    assert len(cut.encode()) <= 1024
+    assert cut.endswith("é...")
+    assert explain.note("short") == "short"
