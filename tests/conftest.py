@@ -1,0 +1,3 @@
+"""Fixtures that every test below this directory may ask for."""
+
+pytest_plugins = ["tests.controlplane.fixtures"]
