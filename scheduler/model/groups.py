@@ -36,7 +36,8 @@ class PodGroup:
 
     `problems` non-empty: the group waits as Misconfigured and nothing else is believed. `was_running`: its status says
     that it once reached its minimum. `phase` and `conditions` are those last read, so that only changes are written.
-    `members` are the counts last written. `created` is in seconds since the epoch. `generation` is metadata.generation.
+    `counts` are those last written. `raw_status` is the status as read, verbatim: only its dialect looks into it.
+    `created` is in seconds since the epoch. `generation` is metadata.generation.
     """
 
     key: str
@@ -62,6 +63,7 @@ class PodGroup:
     problems: tuple[Problem, ...] = ()
     deleting: bool = False
     resource_version: str = ""
+    raw_status: bytes = b""
 
     @property
     def has_object(self) -> bool:

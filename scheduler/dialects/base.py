@@ -1,0 +1,264 @@
+"""What every dialect is to the rest of the house, and what all of them share: reading objects that may be malformed.
+
+Decided here: the protocol, the limits of a minimum, and that a field of the wrong type is a `Problem` naming it while
+the object keeps its identity. Not known here: any particular API.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import msgspec
+
+from scheduler.dialects.meta import Undecodable, undecodable
+from scheduler.dialects.requests import exact, rounded
+from scheduler.model.decisions import SetStatus
+from scheduler.model.groups import PodGroup
+from scheduler.model.pods import Condition, Problem
+from scheduler.model.queues import Queue
+from scheduler.model.resources import Amounts
+
+MAX_MEMBERS = 2**31 - 1
+MAX_MESSAGE = 4096
+"""A condition message is cut here: the API allows 32,768 characters, and nobody reads more."""
+
+
+@dataclass(frozen=True, slots=True)
+class DialectResource:
+    """A resource that a dialect reads. `versions` are those that it understands, best first.
+
+    `status_subresource`: whether the resource normally has one. A cluster may differ, so discovery has the last word:
+    without one, the status is patched on the object itself.
+    """
+
+    group: str
+    versions: tuple[str, ...]
+    plural: str
+    kind: str
+    namespaced: bool
+    role: Literal["group", "queue"]
+    status_subresource: bool = True
+
+
+class Dialect(Protocol):
+    """One foreign API: JSON in, model out, status patch back. Decoders raise `Undecodable` only without identity."""
+
+    name: ClassVar[str]
+    resources: ClassVar[tuple[DialectResource, ...]]
+
+    def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:
+        """Return a group; fields that cannot be used are in its `problems`."""
+
+    def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:
+        """Return a queue; fields that cannot be used are in its `problems`. `Undecodable` where there are no queues."""
+
+    def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
+        """Return a merge patch that makes the object say `status`; None when it says so already.
+
+        `text` is the verdict in words; `now` is RFC 3339. `group` must be as last read: lists are replaced as a whole.
+        """
+
+    def api_path(self, group: PodGroup) -> str:
+        """Return the path of the object, without "/status"."""
+
+
+class Metadata(msgspec.Struct, gc=False, rename="camel"):
+    """Identity of an object; `labels` and `annotations` as written."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """Any object: metadata typed (every API server guarantees it), the rest to be looked at with suspicion."""
+
+    metadata: Metadata
+    spec: msgspec.Raw = msgspec.Raw(b"")
+    status: msgspec.Raw = msgspec.Raw(b"")
+
+
+_envelope = msgspec.json.Decoder(Envelope)
+
+
+def open_envelope(kind: str, raw: bytes | msgspec.Raw) -> Envelope:
+    """Return the outer part of an object. Raises `Undecodable` when not even its identity can be read."""
+    try:
+        envelope = _envelope.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as cause:
+        raise undecodable(kind, raw, cause) from cause
+    if not envelope.metadata.uid:
+        raise Undecodable(f"{kind} {envelope.metadata.namespace}/{envelope.metadata.name}: has no uid")
+    return envelope
+
+
+def plain(raw: msgspec.Raw | bytes) -> dict[str, Any]:
+    """Return an object that was kept raw; anything but an object is empty."""
+    value = msgspec.json.decode(raw) if raw else None
+    return value if isinstance(value, dict) else {}
+
+
+class Reader:
+    """Reads fields of one JSON object and notes what cannot be used.
+
+    Every method takes a field name and a default for when the field is absent or unusable.
+    """
+
+    def __init__(self, value: object, path: str, problems: list[Problem]) -> None:
+        self.path = path
+        self.problems = problems
+        if value is not None and not isinstance(value, dict):
+            self._complain(path, "must be an object", value)
+        self.fields: dict[str, Any] = value if isinstance(value, dict) else {}
+
+    def _complain(self, path: str, wish: str, value: object) -> None:
+        self.problems.append(Problem(path, f"{wish}, not {_shown(value)}"))
+
+    def at(self, name: str) -> str:
+        """Return the path of a field."""
+        return f"{self.path}.{name}" if self.path else name
+
+    def __contains__(self, name: str) -> bool:
+        return self.fields.get(name) is not None
+
+    def integer(self, name: str, default: int, low: int, high: int = MAX_MEMBERS) -> int:
+        """Return an integer within bounds."""
+        value = self.fields.get(name)
+        if value is None:
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self._complain(self.at(name), "must be an integer", value)
+            return default
+        if not low <= value <= high:
+            self._complain(self.at(name), f"must be from {low} to {high}", value)
+            return default
+        return value
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a string."""
+        value = self.fields.get(name)
+        if value is None:
+            return default
+        if not isinstance(value, str):
+            self._complain(self.at(name), "must be a string", value)
+            return default
+        return value
+
+    def flag(self, name: str) -> bool | None:
+        """Return a boolean, or None when it is absent or unusable."""
+        value = self.fields.get(name)
+        if value is None or isinstance(value, bool):
+            return value
+        self._complain(self.at(name), "must be true or false", value)
+        return None
+
+    def choice(self, name: str, default: str, choices: tuple[str, ...]) -> str:
+        """Return one of a few words."""
+        value = self.text(name, default)
+        if value in choices:
+            return value
+        self._complain(self.at(name), f"must be one of {', '.join(choices)}", value)
+        return default
+
+    def object(self, name: str) -> Reader:
+        """Return a reader of a nested object; an absent one is empty."""
+        return Reader(self.fields.get(name), self.at(name), self.problems)
+
+    def objects(self, name: str) -> Iterator[Reader]:
+        """Yield a reader for each object of a list."""
+        value = self.fields.get(name)
+        if value is None:
+            return
+        if not isinstance(value, list):
+            self._complain(self.at(name), "must be a list", value)
+            return
+        for i, item in enumerate(value):
+            yield Reader(item, f"{self.at(name)}[{i}]", self.problems)
+
+    def amounts(self, name: str) -> Amounts:
+        """Return a map of quantities, rounded up, without zeros."""
+        return rounded(exact(self.object(name).fields, self.at(name), self.problems))
+
+    def refuse(self, name: str, message: str) -> None:
+        """Note that a field that is present cannot be honoured."""
+        if self.fields.get(name) not in (None, {}, []):
+            self.problems.append(Problem(self.at(name), message))
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def read_conditions(status: dict[str, Any]) -> tuple[Condition, ...]:
+    """Return the conditions of a status, without those that are not objects."""
+    found = status.get("conditions")
+    if not isinstance(found, list):
+        return ()
+    return tuple(
+        Condition(*(str(item.get(field) or "") for field in ("type", "status", "reason", "message")))
+        for item in found
+        if isinstance(item, dict)
+    )
+
+
+def read_counts(status: dict[str, Any], names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    """Return the named counters of a status that are integers, sorted."""
+    found = ((name, status.get(name)) for name in names)
+    return tuple(sorted((n, v) for n, v in found if isinstance(v, int) and not isinstance(v, bool)))
+
+
+def set_condition(
+    conditions: list[Any], type_: str, status: str, reason: str, message: str, now: str, **extra: object
+) -> None:
+    """Make a list of conditions, as in JSON, say something, in place.
+
+    An entry that says so already is not touched. The time of transition moves only when `status` does; all other
+    entries, whoever wrote them, stay as they are. `extra` fields go along when anything changes.
+    """
+    wish = {"type": type_, "status": status, "reason": reason, "message": message[:MAX_MESSAGE]}
+    for item in conditions:
+        if isinstance(item, dict) and item.get("type") == type_:
+            if all((item.get(field) or "") == value for field, value in wish.items()):
+                return
+            if item.get("status") != status or not item.get("lastTransitionTime"):
+                item["lastTransitionTime"] = now
+            item.update(wish)
+            item.update(extra)
+            return
+    conditions.append({**wish, "lastTransitionTime": now, **extra})
+
+
+def has_condition(conditions: list[Any], type_: str, status: str | None = None) -> bool:
+    """Whether a condition is there (and, when asked, has that status)."""
+    return any(
+        isinstance(item, dict) and item.get("type") == type_ and (status is None or item.get("status") == status)
+        for item in conditions
+    )
+
+
+def copied_conditions(status: dict[str, Any]) -> list[Any]:
+    """Return a list of conditions that may be changed without changing the status that was read."""
+    found = status.get("conditions")
+    return [dict(item) if isinstance(item, dict) else item for item in found] if isinstance(found, list) else []
+
+
+def difference(before: dict[str, Any], wish: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a merge patch for the status: the keys of `wish` that `before` does not say; None when there are none.
+
+    A zero or an empty value that was never there says nothing new.
+    """
+    changed = {name: value for name, value in wish.items() if before.get(name) != value}
+    changed = {name: value for name, value in changed.items() if value or name in before}
+    return {"status": changed} if changed else None

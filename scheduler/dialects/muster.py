@@ -1,0 +1,194 @@
+"""Muster's own API: scheduling.muster.sh/v1alpha1 PodGroup and Queue.
+
+Decided here: how the fields of the API become model values and which words the status uses. Topology rules and
+selectors that this version cannot hold are problems of the group, so that it waits and says why instead of running
+elsewhere. That a group once reached its minimum is remembered in status.start.actual.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from scheduler.dialects.base import (
+    DialectResource,
+    Envelope,
+    Reader,
+    copied_conditions,
+    difference,
+    open_envelope,
+    plain,
+    read_conditions,
+    read_counts,
+    set_condition,
+)
+from scheduler.dialects.meta import seconds
+from scheduler.model.decisions import SetStatus
+from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
+from scheduler.model.pods import Problem
+from scheduler.model.quantity import BadQuantity, amount
+from scheduler.model.queues import UNLIMITED, Queue
+from scheduler.model.resources import Amounts
+from scheduler.model.verdict import Code
+
+_PHASES = {
+    "Pending": "Pending",
+    "Inqueue": "Admitted",
+    "Scheduling": "Binding",
+    "Running": "Running",
+    "Degraded": "Degraded",
+    "Completed": "Completed",
+    "Failed": "Failed",
+    "Unknown": "Degraded",
+}
+_NEUTRAL = {word: neutral for neutral, word in _PHASES.items() if neutral != "Unknown"}
+_RAN = ("Running", "Degraded", "Completed", "Unknown")
+_COUNTS = ("desired", "existing", "gated", "bound", "running", "succeeded", "failed")
+_LATER = "is not supported by this version"
+
+
+class MusterDialect:
+    """See the module."""
+
+    name: ClassVar[str] = "muster"
+    resources: ClassVar[tuple[DialectResource, ...]] = (
+        DialectResource("scheduling.muster.sh", ("v1alpha1",), "podgroups", "PodGroup", True, "group"),
+        DialectResource("scheduling.muster.sh", ("v1alpha1",), "queues", "Queue", False, "queue"),
+    )
+
+    def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:
+        """Return the group."""
+        envelope = open_envelope("PodGroup.scheduling.muster.sh", raw)
+        meta, problems = envelope.metadata, list[Problem]()
+        spec, status = Reader(plain(envelope.spec), "spec", problems), plain(envelope.status)
+        start = status.get("start")
+        members = status.get("members")
+        phase = str(status.get("phase") or "")
+        return PodGroup(
+            key=f"muster/{meta.namespace}/{meta.name}",
+            uid=meta.uid,
+            dialect=self.name,
+            namespace=meta.namespace,
+            name=meta.name,
+            api_version=api_version,
+            kind="PodGroup",
+            min_member=spec.integer("minMember", 1, 1),
+            roles=_roles(spec),
+            queue=spec.text("queue"),
+            priority_class=spec.text("priorityClassName"),
+            preemptible=spec.flag("preemptible"),
+            topology=_topology(spec),
+            created=seconds(meta.creation_timestamp),
+            generation=meta.generation,
+            phase=_NEUTRAL.get(phase, phase),
+            was_running=phase in _RAN or (isinstance(start, dict) and bool(start.get("actual"))),
+            conditions=read_conditions(status),
+            counts=read_counts(members if isinstance(members, dict) else {}, _COUNTS),
+            problems=tuple(problems),
+            deleting=meta.deletion_timestamp is not None,
+            resource_version=meta.resource_version,
+            raw_status=bytes(envelope.status),
+        )
+
+    def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:
+        """Return the queue."""
+        envelope: Envelope = open_envelope("Queue.scheduling.muster.sh", raw)
+        meta, problems = envelope.metadata, list[Problem]()
+        spec = Reader(plain(envelope.spec), "spec", problems)
+        preemption = spec.object("preemption")
+        return Queue(
+            name=meta.name,
+            uid=meta.uid,
+            dialect=self.name,
+            parent=spec.text("parent", "root"),
+            weight=spec.integer("weight", 1, 0),
+            priority=spec.integer("priority", 0, -(2**31)),
+            guarantee=_resources(spec, "guarantee"),
+            deserved=_resources(spec, "deserved"),
+            limit=_resources(spec, "limit"),
+            reclaimable=preemption.flag("reclaimable") is not False,
+            state=spec.choice("state", "Open", ("Open", "Hold", "Drain")),
+            created=seconds(meta.creation_timestamp),
+            problems=tuple(dict.fromkeys(problems)),
+            resource_version=meta.resource_version,
+        )
+
+    def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
+        """Return the merge patch for the status."""
+        before = plain(group.raw_status)
+        conditions = copied_conditions(before)
+        generation = group.generation
+        reason = str(status.verdict.code) if status.verdict else ""
+        if status.phase != "Pending":
+            set_condition(conditions, "Admitted", "True", "Admitted", "", now, observedGeneration=generation)
+        elif reason:
+            set_condition(conditions, "Admitted", "False", reason, text, now, observedGeneration=generation)
+        if status.phase in ("Running", "Completed"):
+            set_condition(conditions, "Scheduled", "True", "MinimumBound", "", now, observedGeneration=generation)
+        elif reason:
+            set_condition(conditions, "Scheduled", "False", reason, text, now, observedGeneration=generation)
+        wish: dict[str, Any] = {
+            "phase": "Suspended"
+            if status.verdict is not None and status.verdict.code is Code.SUSPENDED
+            else _PHASES[status.phase],
+            "conditions": conditions,
+        }
+        if status.counts:
+            wish["members"] = {name: number for name, number in status.counts if name in _COUNTS}
+        start = before.get("start")
+        if status.phase in _RAN and not (isinstance(start, dict) and start.get("actual")):
+            wish["start"] = {"actual": now}
+        return difference(before, wish)
+
+    def api_path(self, group: PodGroup) -> str:
+        """Return the path of the object."""
+        return f"/apis/{group.api_version}/namespaces/{group.namespace}/podgroups/{group.name}"
+
+
+def _topology(spec: Reader) -> TopologyWish | None:
+    wish = spec.object("topology")
+    wish.refuse("atMostDomains", _LATER)
+    wish.refuse("segments", _LATER)
+    name, required, preferred = wish.text("name"), wish.text("required"), wish.text("preferred")
+    return TopologyWish(name, required, preferred) if required or preferred else None
+
+
+def _roles(spec: Reader) -> tuple[RoleMinimum, ...]:
+    """Read the leaves of a flat list of sub-groups as roles, joined by the label scheduling.muster.sh/subgroup."""
+    roles: dict[str, int] = {}
+    for group in spec.objects("subGroups"):
+        for field in ("subGroups", "minSubGroups", "selector", "matchLabelKeys"):
+            group.refuse(field, f"{_LATER}; label the members scheduling.muster.sh/subgroup")
+        if group.object("topology").text("required"):
+            group.refuse("topology", _LATER)
+        name = group.text("name")
+        if not name or name in roles:
+            group.problems.append(Problem(group.at("name"), "must be there and differ from its siblings"))
+            continue
+        roles[name] = group.integer("minMember", 1, 0)
+    return tuple(RoleMinimum(name, count) for name, count in sorted(roles.items()) if count)
+
+
+def _resources(spec: Reader, field: str) -> Amounts:
+    """Return one field of every resource; zero is a value here, absent is not."""
+    resources = spec.object("resources")
+    found: list[tuple[str, int]] = []
+    for name in sorted(resources.fields):
+        entry = resources.object(name)
+        value = entry.fields.get(field)
+        if value is None:
+            continue
+        if value == "unlimited":
+            found.append((name, UNLIMITED))
+            continue
+        try:
+            number = amount(name, value) if isinstance(value, str | int | float) else -1
+        except BadQuantity as bad:
+            spec.problems.append(Problem(entry.at(field), str(bad)))
+            continue
+        if number < 0 or isinstance(value, bool):
+            spec.problems.append(Problem(entry.at(field), f'must be a quantity >= 0 or "unlimited", not {value!r}'))
+            continue
+        found.append((name, number))
+    return tuple(found)

@@ -1,0 +1,187 @@
+"""Volcano's API: scheduling.volcano.sh/v1beta1 PodGroup and Queue.
+
+Decided here: what its fields mean to the model and how our verdicts are said in its phases and conditions. A minimum of
+0 is legal there and means that no member waits for another: the minimum is 1. Role minimums hold only where the minimum
+covers their sum, as its users are used to. Conditions become False when they stop being true; a condition Scheduled,
+whatever its status, says that the group once reached its minimum.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from scheduler.dialects.base import (
+    DialectResource,
+    Reader,
+    copied_conditions,
+    difference,
+    has_condition,
+    open_envelope,
+    plain,
+    read_conditions,
+    read_counts,
+    set_condition,
+)
+from scheduler.dialects.meta import seconds
+from scheduler.model.decisions import SetStatus
+from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
+from scheduler.model.pods import Problem
+from scheduler.model.queues import DEFAULT_QUEUE, Queue
+from scheduler.model.resources import Amounts
+from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
+
+_PHASES = {
+    "Pending": "Pending",
+    "Inqueue": "Inqueue",
+    "Scheduling": "Inqueue",
+    "Running": "Running",
+    "Degraded": "Unknown",
+    "Completed": "Completed",
+    "Failed": "Completed",
+    "Unknown": "Unknown",
+}
+_NEUTRAL = {"Unknown": "Degraded"}
+_RAN = ("Running", "Degraded", "Completed", "Unknown")
+_COUNTS = ("running", "succeeded", "failed")
+_SCHEDULED_REASON = "tasks in gang are ready to be scheduled"
+_LATER = "is not supported by this version"
+
+
+class VolcanoDialect:
+    """See the module."""
+
+    name: ClassVar[str] = "volcano"
+    resources: ClassVar[tuple[DialectResource, ...]] = (
+        DialectResource(
+            "scheduling.volcano.sh", ("v1beta1",), "podgroups", "PodGroup", True, "group", status_subresource=False
+        ),
+        DialectResource("scheduling.volcano.sh", ("v1beta1",), "queues", "Queue", False, "queue"),
+    )
+
+    def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:
+        """Return the group."""
+        envelope = open_envelope("PodGroup.scheduling.volcano.sh", raw)
+        meta, problems = envelope.metadata, list[Problem]()
+        spec, status = Reader(plain(envelope.spec), "spec", problems), plain(envelope.status)
+        spec.refuse("subGroupPolicy", _LATER)
+        minimum = spec.integer("minMember", 0, 0)
+        queue = spec.text("queue")
+        phase = str(status.get("phase") or "")
+        annotations = meta.annotations or {}
+        return PodGroup(
+            key=f"volcano/{meta.namespace}/{meta.name}",
+            uid=meta.uid,
+            dialect=self.name,
+            namespace=meta.namespace,
+            name=meta.name,
+            api_version=api_version,
+            kind="PodGroup",
+            min_member=max(minimum, 1),
+            roles=_roles(spec, minimum),
+            min_resources=spec.amounts("minResources"),
+            # Its schema fills in "default" where nobody chose; the default of the namespace must still count then.
+            queue="" if queue == DEFAULT_QUEUE else queue,
+            priority_class=spec.text("priorityClassName"),
+            preemptible=_preemptible(annotations.get("volcano.sh/preemptable")),
+            topology=_topology(spec),
+            created=seconds(meta.creation_timestamp),
+            generation=meta.generation,
+            phase=_NEUTRAL.get(phase, phase),
+            was_running=phase in _RAN or has_condition(copied_conditions(status), "Scheduled"),
+            conditions=read_conditions(status),
+            counts=read_counts(status, _COUNTS),
+            problems=tuple(problems),
+            deleting=meta.deletion_timestamp is not None,
+            resource_version=meta.resource_version,
+            raw_status=bytes(envelope.status),
+        )
+
+    def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:
+        """Return the queue. Closed, Closing and Unknown all mean that nothing new starts."""
+        envelope = open_envelope("Queue.scheduling.volcano.sh", raw)
+        meta, problems = envelope.metadata, list[Problem]()
+        spec, status = Reader(plain(envelope.spec), "spec", problems), plain(envelope.status)
+        state = status.get("state") or "Open"
+        return Queue(
+            name=meta.name,
+            uid=meta.uid,
+            dialect=self.name,
+            parent=spec.text("parent") or "root",
+            weight=spec.integer("weight", 1, 1, 65535),
+            priority=spec.integer("priority", 0, 0),
+            guarantee=_kept(spec.object("guarantee"), "resource"),
+            deserved=_kept(spec, "deserved"),
+            limit=_kept(spec, "capability"),
+            reclaimable=spec.flag("reclaimable") is not False,
+            state="Open" if state == "Open" else "Hold",
+            created=seconds(meta.creation_timestamp),
+            problems=tuple(problems),
+            resource_version=meta.resource_version,
+        )
+
+    def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
+        """Return the merge patch for the status."""
+        before = plain(group.raw_status)
+        conditions = copied_conditions(before)
+        if status.verdict is not None:
+            set_condition(conditions, "Unschedulable", "True", _reason(status.verdict), text, now, transitionID=now)
+        elif has_condition(conditions, "Unschedulable", "True"):
+            set_condition(conditions, "Unschedulable", "False", "Schedulable", "", now, transitionID=now)
+        if status.phase in ("Running", "Completed"):
+            set_condition(conditions, "Scheduled", "True", _SCHEDULED_REASON, "", now, transitionID=now)
+        elif status.phase in ("Degraded", "Unknown") or has_condition(conditions, "Scheduled", "True"):
+            set_condition(conditions, "Scheduled", "False", "BelowMinimum", text, now, transitionID=now)
+        counts = dict(status.counts)
+        wish: dict[str, Any] = {"phase": _PHASES[status.phase], "conditions": conditions}
+        wish.update((name, counts[name]) for name in _COUNTS if name in counts)
+        return difference(before, wish)
+
+    def api_path(self, group: PodGroup) -> str:
+        """Return the path of the object."""
+        return f"/apis/{group.api_version}/namespaces/{group.namespace}/podgroups/{group.name}"
+
+
+def _reason(verdict: Verdict) -> str:
+    """Return the reason in Volcano's words where it has one, else ours."""
+    if verdict.code in CAPACITY_CODES:
+        return "NotEnoughResources"
+    if verdict.code is Code.NOT_ENOUGH_MEMBERS:
+        return "NotEnoughTasks"
+    return str(verdict.code)
+
+
+def _roles(spec: Reader, minimum: int) -> tuple[RoleMinimum, ...]:
+    """Read minTaskMember; its controller fills it in for every vcjob, so it holds only when the minimum covers it."""
+    reader = spec.object("minTaskMember")
+    counts = {name: reader.integer(name, 0, 0) for name in sorted(reader.fields)}
+    if sum(counts.values()) > minimum:
+        return ()
+    return tuple(RoleMinimum(name, count) for name, count in counts.items() if count)
+
+
+def _preemptible(text: str | None) -> bool | None:
+    return None if text is None else text == "true"
+
+
+def _topology(spec: Reader) -> TopologyWish | None:
+    """Read networkTopology; tiers are named "tier N", and hard (its default mode) means required."""
+    topology = spec.object("networkTopology")
+    if not topology.fields:
+        return None
+    mode = topology.choice("mode", "hard", ("hard", "soft"))
+    level = topology.text("highestTierName")
+    if not level:
+        level = f"tier {topology.integer('highestTierAllowed', 1, 0)}"
+    if mode == "hard":
+        return TopologyWish(name="volcano", required=level)
+    return TopologyWish(name="volcano", preferred=level)
+
+
+def _kept(spec: Reader, field: str) -> Amounts:
+    """Return quantities of a queue; zero is a value here, absent is not."""
+    stated = spec.object(field).fields
+    known = dict(spec.amounts(field))
+    bad = {problem.field for problem in spec.problems}
+    return tuple((name, known.get(name, 0)) for name in sorted(stated) if f"{spec.at(field)}[{name}]" not in bad)
