@@ -9,6 +9,7 @@ refused it (401); when its outcome cannot be known the caller gets `OutcomeUnkno
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -216,7 +217,9 @@ class ApiClient:
         trace.on_connection_create_end.append(_mark_sent)
         trace.on_connection_reuseconn.append(_mark_sent)
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=limit, limit_per_host=0, keepalive_timeout=15.0, ttl_dns_cache=30),
+            connector=aiohttp.TCPConnector(
+                limit=limit, keepalive_timeout=15.0, ttl_dns_cache=30, socket_factory=_socket
+            ),
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=None),
             trace_configs=[trace],
@@ -379,8 +382,9 @@ class ApiClient:
     ) -> AsyncIterator[list[bytes]]:
         """GET a stream and yield its lines as they come, those that came together in one list.
 
+        The first list is empty: it says that the stream is open, which may be long before its first line.
         `read_timeout` is the longest silence. Ends when the server ends the stream; an unfinished last line is yielded
-        too and will not decode. Raises `ApiError` (before the first line) or `Unreachable`.
+        too and will not decode. Raises `ApiError` (before the first list) or `Unreachable`.
         """
         if self._free is None:
             raise RuntimeError("the client is not open")
@@ -397,6 +401,7 @@ class ApiClient:
                 ) as response:
                     status = response.status
                     if status == 200:
+                        yield []
                         async for lines in _lines(response.content):
                             yield lines
                         return
@@ -416,6 +421,18 @@ class ApiClient:
         async for lines in self.stream_batches(path, params, read_timeout=read_timeout, accept=accept):
             for line in lines:
                 yield line
+
+
+def _socket(address: tuple[Any, ...]) -> socket.socket:
+    """A socket that notices within about a minute that its peer is gone; a watch has nothing else to notice it by."""
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000)):
+        option = getattr(socket, name, None)  # not on every platform
+        if option is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 async def _mark_sent(_session: aiohttp.ClientSession, context: Any, _parameters: Any) -> None:
