@@ -1,0 +1,104 @@
+"""The last look at pods and nodes before a gang is bound, from what the caches have.
+
+Decided here: which members can no longer be bound where the scheduler put them, and the cause. Must not know: whether
+the gang survives that (the machine decides). Members that pass are charged to their nodes at once, in order, so that
+two gangs never pass into the same room.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from scheduler.binder.ledger import Ledger
+from scheduler.binder.machine import CONFLICT, MALFORMED, POD_ENDED, POD_GATED, POD_GONE
+from scheduler.binder.record import Checked, Failure
+from scheduler.model.decisions import Assignment, Place
+from scheduler.model.nodes import Node
+from scheduler.model.pods import Pod, Shape
+
+NODE_GONE = "NodeGone"
+NODE_CORDONED = "NodeCordoned"
+NODE_FULL = "NodeFull"
+FOREIGN = "ForeignPod"
+
+_NAMES = re.compile(r"[a-z0-9][a-z0-9.-]*/[a-z0-9][a-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9._:-]*/[a-z0-9][a-z0-9.-]*")
+_CORDON = "node.kubernetes.io/unschedulable"
+
+
+def check(
+    place: Place,
+    *,
+    now: float,
+    pod_of: Callable[[str], Pod | None],
+    node_of: Callable[[str], Node | None],
+    claimed: Callable[[str], bool],
+    ledger: Ledger,
+    resumed: bool,
+    room: bool = True,
+) -> Checked:
+    """Return what was found, and charge the members that may be bound.
+
+    `claimed`: whether another gang under way has this pod. `resumed`: a member that ran on its node counts as bound.
+    """
+    failures: list[Failure] = []
+    present: list[int] = []
+    ended: list[int] = []
+    seen: set[str] = set()
+    for member, assignment in enumerate(place.assignments):
+        pod = pod_of(assignment.uid)
+        twice = assignment.uid in seen
+        seen.add(assignment.uid)
+        if pod is not None and pod.node == assignment.node and not twice and not claimed(pod.uid):
+            if pod.finished and (resumed or pod.phase == "Succeeded"):
+                ended.append(member)
+                continue
+            if not pod.finished and not pod.deleting:
+                present.append(member)
+                continue
+        cause, permanent = _pod_cause(assignment, pod)
+        if not cause and (twice or (pod is not None and claimed(pod.uid))):
+            cause, permanent = (MALFORMED, True) if twice else (CONFLICT, False)
+        if not cause and pod is not None:
+            cause, permanent = _node_cause(pod, node_of(assignment.node), ledger, room)
+        if cause:
+            failures.append(Failure(member, cause, permanent))
+        elif pod is not None:
+            ledger.assume(pod, assignment.node)
+    return Checked(now=now, failures=tuple(failures), present=tuple(present), ended=tuple(ended))
+
+
+def _pod_cause(assignment: Assignment, pod: Pod | None) -> tuple[str, bool]:
+    names = f"{assignment.namespace}/{assignment.pod}/{assignment.uid}/{assignment.node}"
+    if _NAMES.fullmatch(names) is None:
+        return MALFORMED, True
+    if pod is None or pod.deleting:
+        return POD_GONE, True
+    if (pod.namespace, pod.name) != (assignment.namespace, assignment.pod):
+        return MALFORMED, True
+    if pod.finished:
+        return POD_ENDED, True
+    if pod.node:
+        return CONFLICT, True
+    if not pod.ours:
+        return FOREIGN, True
+    return (POD_GATED, False) if pod.gated else ("", False)
+
+
+def _node_cause(pod: Pod, node: Node | None, ledger: Ledger, room: bool) -> tuple[str, bool]:
+    if node is None or node.deleting:
+        return NODE_GONE, True
+    if node.unschedulable and not _tolerates_cordon(ledger.shape(pod)):
+        return NODE_CORDONED, False
+    if room and not ledger.fits(ledger.requests(pod), node):
+        return NODE_FULL, False
+    return "", False
+
+
+def _tolerates_cordon(shape: Shape) -> bool:
+    return any(
+        toleration.effect in ("", "NoSchedule")
+        and (toleration.key == _CORDON or (not toleration.key and toleration.operator == "Exists"))
+        and (toleration.operator == "Exists" or not toleration.value)
+        for toleration in shape.tolerations
+    )

@@ -1,0 +1,100 @@
+"""What every node is charged with, as the binder's last look before it binds.
+
+Decided here: what counts. Every pod on a node counts, whoever bound it, until it has ended or is gone; a placement that
+passed its check counts from then on, before the watch shows it. Must not know: gangs, requests, HTTP. It has its own
+sums because the brain's are in another process and older.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler.cluster import feed
+from scheduler.model.nodes import Node
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.resources import Amounts
+
+
+class Ledger:
+    """Charges by node. Must see every pod and shape event from the first on."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[str, Shape] = {}
+        self._charges: dict[str, tuple[str, Amounts]] = {}
+        self._assumed: set[str] = set()
+        self._totals: dict[str, dict[str, int]] = {}
+        self._pods: dict[str, int] = {}
+
+    def apply(self, events: Iterable[feed.Event]) -> None:
+        """Take note of pods and shapes; other events are ignored."""
+        for event in events:
+            kind = type(event)
+            if kind is feed.PodSet:
+                self._set(event.pod)  # type: ignore[union-attr]
+            elif kind is feed.PodGone:
+                self._assumed.discard(event.uid)  # type: ignore[union-attr]
+                self._charge(event.uid, None)  # type: ignore[union-attr]
+            elif kind is feed.ShapeSet:
+                self._shapes[event.shape.key] = event.shape  # type: ignore[union-attr]
+
+    def _set(self, pod: Pod) -> None:
+        if pod.finished:
+            self._assumed.discard(pod.uid)
+            self._charge(pod.uid, None)
+        elif pod.node:
+            self._assumed.discard(pod.uid)
+            self._charge(pod.uid, (pod.node, self.requests(pod)))
+        elif pod.uid not in self._assumed:
+            self._charge(pod.uid, None)
+
+    def _charge(self, uid: str, want: tuple[str, Amounts] | None) -> None:
+        old = self._charges.get(uid)
+        if old == want:
+            return
+        if old is not None:
+            node, requests = old
+            totals = self._totals[node]
+            for name, value in requests:
+                totals[name] -= value
+            self._pods[node] -= 1
+            if not self._pods[node]:
+                del self._pods[node], self._totals[node]
+            del self._charges[uid]
+        if want is not None:
+            node, requests = self._charges[uid] = want
+            totals = self._totals.setdefault(node, {})
+            for name, value in requests:
+                totals[name] = totals.get(name, 0) + value
+            self._pods[node] = self._pods.get(node, 0) + 1
+
+    def shape(self, pod: Pod) -> Shape:
+        """Return the pod's shape. Raises `KeyError` when the feed broke its promise to send shapes first."""
+        return self._shapes[pod.shape]
+
+    def requests(self, pod: Pod) -> Amounts:
+        """Return what the pod is charged with."""
+        return self._shapes[pod.shape].requests if pod.charge is None else pod.charge
+
+    def assume(self, pod: Pod, node: str) -> None:
+        """Charge a placement that is about to be bound."""
+        if pod.uid not in self._charges:
+            self._assumed.add(pod.uid)
+            self._charge(pod.uid, (node, self.requests(pod)))
+
+    def release(self, uid: str) -> None:
+        """Take back an assumption that did not come true; a pod that the watch showed on a node is not touched."""
+        if uid in self._assumed:
+            self._assumed.discard(uid)
+            self._charge(uid, None)
+
+    def fits(self, requests: Amounts, node: Node) -> bool:
+        """Whether the node has room for one more pod, by what it has now; only what is requested is compared."""
+        if self._pods.get(node.name, 0) >= node.slots:
+            return False
+        used = self._totals.get(node.name, {})
+        allocatable = dict(node.allocatable)
+        return all(value <= 0 or used.get(name, 0) + value <= allocatable.get(name, 0) for name, value in requests)
+
+    def used(self, node: str) -> tuple[int, dict[str, int]]:
+        """Return pods and amounts charged to a node."""
+        return self._pods.get(node, 0), dict(self._totals.get(node, {}))

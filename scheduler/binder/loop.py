@@ -1,0 +1,521 @@
+"""The binder at work: feeds the machine, performs what it asks for, reports once a request has ended.
+
+Decided here: the order of gangs (by arrival; a gang is checked only when there is room to bind it, so that the check
+is fresh) and what an outage of the API server does to deadlines (it stops them). Must not know: where pods should go.
+Invariants: nothing is written without the lease; a request is reported exactly once, when all its gangs have ended;
+whatever this process forgets by dying can be read again from pods and requests.
+
+No state of a gang is written while it is under way: after a crash the pods themselves tell which members are bound.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import structlog
+
+from scheduler.binder import answers
+from scheduler.binder.check import check
+from scheduler.binder.desk import Desk
+from scheduler.binder.fence import STALE_EPOCH, Fencing, fence
+from scheduler.binder.ledger import Ledger
+from scheduler.binder.machine import ImpossibleTransition, step
+from scheduler.binder.pool import Alarms, Job, LeaseLost, Pool
+from scheduler.binder.ports import (
+    Api,
+    Cache,
+    Elector,
+    Meter,
+    NoMeter,
+    Observer,
+    PreStep,
+    Requests,
+    no_victims,
+    observe_nothing,
+)
+from scheduler.binder.record import (
+    DEFAULT_TIMING,
+    Answer,
+    Answered,
+    Ask,
+    AwaitVictims,
+    Check,
+    Effect,
+    Event,
+    Extend,
+    Failure,
+    Finish,
+    Kind,
+    Member,
+    Phase,
+    Prepare,
+    Prepared,
+    Recall,
+    Record,
+    Refuse,
+    Start,
+    Timing,
+    Undo,
+    Undone,
+    Verb,
+    VictimsGone,
+    Wake,
+    Watched,
+    Withdraw,
+    Woke,
+)
+from scheduler.cluster import feed
+from scheduler.model.bindrequest import BindRequest
+from scheduler.model.decisions import Place
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Numbers that may be changed. Seconds, except `in_flight` and `keep`.
+
+    in_flight: requests about pods under way at once. timeout: of one request. grace: what a gang gets at least after a
+    restart or an outage, because neither was its fault. silence: no answer at all for so long is an outage. history,
+    keep: a finished request is deleted after this time, or when so many newer ones have finished.
+    """
+
+    in_flight: int = 64
+    timeout: float = 10.0
+    grace: float = 15.0
+    silence: float = 2.0
+    history: float = 60.0
+    keep: int = 50
+    timing: Timing = DEFAULT_TIMING
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """A request under way."""
+
+    request: BindRequest
+    records: list[Record]
+    found: bool
+    began: float
+    open: int = 0
+    withdrawn: bool = False
+    points: set[str] = field(default_factory=set)
+
+
+class Binder:
+    """See the module. `run` until it is cancelled, or until it raises `LeaseLost`."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        api: Api,
+        requests: Requests,
+        elector: Elector,
+        *,
+        settings: Settings | None = None,
+        clock: Callable[[], float] = time.time,
+        observer: Observer = observe_nothing,
+        meter: Meter | None = None,
+        steps: tuple[PreStep, ...] = (),
+        victims: Callable[[Place], tuple[str, ...]] = no_victims,
+    ) -> None:
+        self._cache = cache
+        self._elector = elector
+        self._settings = settings or Settings()
+        self._clock = clock
+        self._observer = observer
+        self._meter = meter or NoMeter()
+        self._steps = steps
+        self._victims = victims
+        self._ledger = Ledger()
+        self._alarms = Alarms(clock)
+        self._pool = Pool(
+            api,
+            self,
+            elector.may_write,
+            self._alarms,
+            clock,
+            self._spawn,
+            most=self._settings.in_flight,
+            timeout=self._settings.timeout,
+        )
+        self._desk = Desk(
+            requests, cache, elector, self._alarms, clock, self._spawn, observer, self._meter, self._settings
+        )
+        self._runs: dict[str, Run] = {}
+        self._waiting: deque[tuple[Run, int]] = deque()
+        self._under_way: dict[str, tuple[Run, int, int]] = {}
+        self._awaited: dict[str, list[tuple[Run, int]]] = {}
+        self._answers: dict[tuple[int, int], tuple[Run, int, list[tuple[int, Answer]]]] = {}
+        self._flushing = False
+        self._silent_since: float | None = None
+        self._silent_last = 0.0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._fatal: asyncio.Future[None] | None = None
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Take over what is there, then serve. The caches must be synced and the lease held before.
+
+        Raises `LeaseLost` before the first write that the lease does not cover; whatever else it raises is a defect.
+        """
+        self._fatal = asyncio.get_running_loop().create_future()
+        unsubscribe: Callable[[], None] | None = None
+        try:
+            found: list[BindRequest] = []
+
+            def gather(events: list[feed.Event]) -> None:
+                self._ledger.apply(events)
+                found.extend(event.request for event in events if isinstance(event, feed.RequestSet))
+
+            live = False
+            unsubscribe = self._cache.subscribe(lambda events: self._on_events(events) if live else gather(events))
+            live = True
+            for request in sorted(found, key=lambda request: (request.created, request.name)):
+                self._admit(request, found=True)
+            self._desk.start()
+            self._pool.kick()
+            await self._fatal
+        finally:
+            if unsubscribe is not None:
+                unsubscribe()
+            self._alarms.close()
+            for task in tuple(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._die(error)
+
+    def _die(self, error: BaseException) -> None:
+        if self._fatal is not None and not self._fatal.done():
+            if not isinstance(error, LeaseLost):
+                log.error("binder.defect", error=repr(error))
+            self._fatal.set_exception(error)
+
+    @property
+    def open_requests(self) -> int:
+        """Return how many requests are under way."""
+        return len(self._runs)
+
+    @property
+    def depth(self) -> int:
+        """Return how many requests about pods and how many gangs wait."""
+        return self._pool.depth + len(self._waiting)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def _admit(self, request: BindRequest, *, found: bool) -> None:
+        known = self._runs.get(request.name)
+        if known is not None and known.request.uid == request.uid:
+            known.request = request
+            return
+        if known is not None:
+            self._withdraw(known)
+        if not self._desk.is_new(request):
+            return
+        fencing = fence(request.epoch, self._elector.epoch, found=found)
+        if fencing is Fencing.LEAVE:
+            log.warning("binder.newer-epoch", request=request.name, epoch=request.epoch, ours=self._elector.epoch)
+            self._meter.count("bind_requests_left")
+            return
+        now = self._clock()
+        deadline = max(request.deadline, now + self._settings.grace) if found else request.deadline
+        run = Run(request, [], found, now)
+        for index, place in enumerate(request.gangs):
+            victims = self._victims(place)
+            run.records.append(Record(index, place, deadline, found, victims, self._settings.timing))
+        run.open = len(run.records)
+        self._runs[request.name] = run
+        self._point("received", run)
+        if not run.records:
+            self._finished(run)
+        elif fencing is Fencing.REFUSE:
+            log.warning("binder.stale-epoch", request=request.name, epoch=request.epoch, ours=self._elector.epoch)
+            for index in range(len(run.records)):
+                self._step(run, index, Refuse(STALE_EPOCH))
+        elif fencing is Fencing.ADOPT:
+            self._spawn(self._adopt(run))
+        else:
+            self._waiting.extend((run, index) for index in range(len(run.records)))
+
+    async def _adopt(self, run: Run) -> None:
+        if not await self._desk.adopt(run.request):
+            self._withdraw(run)
+            return
+        self._point("adopted", run)
+        self._waiting.extend((run, index) for index, record in enumerate(run.records) if not record.ended)
+        self._pool.kick()
+
+    def _withdraw(self, run: Run) -> None:
+        """The object is gone: what has not begun does not begin; what has, ends as it must."""
+        run.withdrawn = True
+        for index in range(len(run.records)):
+            self._step(run, index, Withdraw())
+
+    def _finished(self, run: Run) -> None:
+        if self._runs.get(run.request.name) is run:
+            del self._runs[run.request.name]
+        bound = bool(run.records) and all(record.phase is Phase.BOUND for record in run.records)
+        phase = Phase.BOUND if bound else Phase.FAILED
+        self._meter.seconds("bind_request_seconds", self._clock() - run.began, phase=phase.value)
+        if not run.withdrawn:
+            self._desk.report(run.request, phase.value, tuple(record.outcome() for record in run.records))
+
+    # -- events from the cache ------------------------------------------------------------------------------------
+
+    def _on_events(self, events: list[feed.Event]) -> None:
+        try:
+            self._take(events)
+        except Exception as error:  # noqa: BLE001 - a defect here must end the process, not the cache's delivery
+            self._die(error)
+
+    def _take(self, events: list[feed.Event]) -> None:
+        self._ledger.apply(events)
+        on: dict[tuple[int, int], tuple[Run, int, list[tuple[int, str]], list[int]]] = {}
+        for event in events:
+            if isinstance(event, feed.PodSet):
+                entry = self._under_way.get(event.pod.uid)
+                if entry is not None and event.pod.node:
+                    run, gang, member = entry
+                    on.setdefault((id(run), gang), (run, gang, [], []))[2].append((member, event.pod.node))
+            elif isinstance(event, feed.PodGone):
+                entry = self._under_way.get(event.uid)
+                if entry is not None:
+                    run, gang, member = entry
+                    on.setdefault((id(run), gang), (run, gang, [], []))[3].append(member)
+                for run, gang in self._awaited.pop(event.uid, ()):
+                    self._step(run, gang, VictimsGone((event.uid,)))
+            elif isinstance(event, feed.RequestSet):
+                self._admit(event.request, found=False)
+            elif isinstance(event, feed.RequestGone):
+                known = self._runs.get(event.name)
+                if known is not None:
+                    self._withdraw(known)
+                self._desk.gone(event.name)
+        now = self._clock()
+        for run, gang, there, gone in on.values():
+            self._step(run, gang, Watched(now, tuple(there), tuple(gone)))
+        self._pool.kick()
+
+    # -- the pool's side ------------------------------------------------------------------------------------------
+
+    def start_next(self) -> bool:
+        """Start the gang that has waited longest."""
+        while self._waiting:
+            run, gang = self._waiting.popleft()
+            if run.records[gang].phase is Phase.QUEUED:
+                self._step(run, gang, Start(self._clock()))
+                return True
+        return False
+
+    def answered(self, job: Job, answer: Answer) -> None:
+        """Keep an answer; all that arrive in one turn of the event loop go to the machine together."""
+        run: Run = job.owner
+        if answer.kind is Kind.DONE:
+            self._meter.count("binds" if job.verb is Verb.BIND else "unbinds")
+            self._point("after-first-bind" if job.verb is Verb.BIND else "after-first-delete", run)
+        elif answer.kind is not Kind.SEEN and answer.kind is not Kind.NOT_SENT:
+            self._meter.count("bind_failures", cause=answer.cause)
+        self._listen(answer)
+        self._answers.setdefault((id(run), job.gang), (run, job.gang, []))[2].append((job.member, answer))
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        batch, self._answers = self._answers, {}
+        now = self._clock()
+        try:
+            for run, gang, items in batch.values():
+                self._step(run, gang, Answered(now, tuple(items)))
+            self._pool.kick()
+        except Exception as error:  # noqa: BLE001 - a defect here must end the process, not hide in the event loop
+            self._die(error)
+
+    def _listen(self, answer: Answer) -> None:
+        """Notice that the API server is away, and when it is back give every gang the time it lost."""
+        now = self._clock()
+        if answer.kind is Kind.NOT_SENT:
+            return
+        if answer.cause in answers.NO_ANSWER and answer.kind is not Kind.DONE:
+            if self._silent_since is None:
+                self._silent_since = now
+            self._silent_last = now
+        elif self._silent_since is not None:
+            away, self._silent_since = now - self._silent_since, None
+            if away >= self._settings.silence:
+                log.warning("binder.outage", seconds=round(away, 1))
+                for run in tuple(self._runs.values()):
+                    for gang in range(len(run.records)):
+                        self._step(run, gang, Extend(now + self._settings.grace))
+
+    def _silent(self) -> bool:
+        """Whether the API server does not answer now, by recent evidence."""
+        recent = 2 * (self._settings.timeout + self._settings.timing.last_wait)
+        return self._silent_since is not None and self._clock() - self._silent_last < recent
+
+    # -- the machine ----------------------------------------------------------------------------------------------
+
+    def _step(self, run: Run, gang: int, event: Event) -> None:
+        before = run.records[gang]
+        try:
+            after, effects = step(before, event)
+        except ImpossibleTransition as error:
+            log.error("binder.impossible", request=run.request.name, error=str(error))
+            self._meter.count("invariant_violations", invariant="binder-transition")
+            return
+        run.records[gang] = after
+        if after.phase is not before.phase:
+            self._entered(run, before, after)
+        for effect in effects:
+            self._perform(run, gang, effect)
+
+    def _entered(self, run: Run, before: Record, after: Record) -> None:
+        if before.phase is Phase.BINDING and after.phase in (Phase.CONFIRMING, Phase.BOUND):
+            self._point("after-last-bind", run)
+        elif after.phase is Phase.UNWINDING:
+            log.warning(
+                "binder.unwinding",
+                request=run.request.name,
+                session=run.request.session,
+                group=after.place.group,
+                causes=sorted({failure.cause for failure in after.failures}),
+            )
+            self._meter.count("gangs_unwound")
+            self._point("unwinding", run)
+
+    def _point(self, point: str, run: Run) -> None:
+        """Call the observer, once a request and point."""
+        if point not in run.points:
+            run.points.add(point)
+            self._observer(point, run.request)
+
+    def _perform(self, run: Run, gang: int, effect: Effect) -> None:
+        record = run.records[gang]
+        match effect:
+            case Ask():
+                self._ask(run, gang, effect)
+            case Check():
+                self._check(run, gang, effect.room)
+            case Prepare():
+                self._prepare(run, gang, effect.members)
+            case Undo():
+                self._undo(run, gang, effect.members)
+            case Wake():
+                self._alarms.at(effect.at, lambda: self._wake(run, gang))
+            case Recall():
+                for job in self._pool.recall(run, gang):
+                    self.answered(job, answers.NOT_SENT)
+            case AwaitVictims():
+                self._await(run, gang, effect.uids)
+            case Finish():
+                self._finish(run, record)
+
+    def _ask(self, run: Run, gang: int, effect: Ask) -> None:
+        if effect.verb is Verb.BIND:
+            self._point("before-first-bind", run)
+        elif effect.verb is Verb.DELETE:
+            self._point("before-first-delete", run)
+        targets = run.records[gang].place.assignments
+        for position, member in enumerate(effect.members):
+            version = effect.versions[position] if effect.versions else ""
+            self._pool.put(Job(effect.verb, run, gang, member, targets[member], version), effect.at)
+
+    def _check(self, run: Run, gang: int, room: bool) -> None:
+        record = run.records[gang]
+
+        def claimed(uid: str) -> bool:
+            entry = self._under_way.get(uid)
+            return entry is not None and (entry[0] is not run or entry[1] != gang)
+
+        found = check(
+            record.place,
+            now=self._clock(),
+            pod_of=self._cache.pod,
+            node_of=self._cache.node,
+            claimed=claimed,
+            ledger=self._ledger,
+            resumed=record.resumed,
+            room=room,
+        )
+        failed = {failure.member for failure in found.failures}
+        for member, assignment in enumerate(record.place.assignments):
+            if member not in failed:
+                self._under_way[assignment.uid] = (run, gang, member)
+        self._step(run, gang, found)
+
+    def _await(self, run: Run, gang: int, uids: tuple[str, ...]) -> None:
+        gone = tuple(uid for uid in uids if self._cache.pod(uid) is None)
+        for uid in uids:
+            if uid not in gone:
+                self._awaited.setdefault(uid, []).append((run, gang))
+        if gone:
+            self._step(run, gang, VictimsGone(gone))
+
+    def _prepare(self, run: Run, gang: int, members: tuple[int, ...]) -> None:
+        if not self._steps:
+            self._step(run, gang, Prepared(self._clock()))
+            return
+
+        async def work() -> None:
+            failures: dict[int, Failure] = {}
+            for pre_step in self._steps:
+                ready = tuple(member for member in members if member not in failures)
+                for failure in await pre_step.prepare(run.records[gang].place, ready):
+                    failures[failure.member] = failure
+            self._step(run, gang, Prepared(self._clock(), tuple(failures[member] for member in sorted(failures))))
+            self._pool.kick()
+
+        self._spawn(work())
+
+    def _undo(self, run: Run, gang: int, members: tuple[int, ...]) -> None:
+        if not self._steps:
+            self._step(run, gang, Undone())
+            return
+
+        async def work() -> None:
+            for pre_step in reversed(self._steps):
+                await pre_step.undo(run.records[gang].place, members)
+            self._step(run, gang, Undone())
+
+        self._spawn(work())
+
+    def _wake(self, run: Run, gang: int) -> None:
+        if run.records[gang].ended:
+            return
+        if self._silent():  # the deadline is for the gang, not for the API server
+            self._alarms.at(self._clock() + 1.0, lambda: self._wake(run, gang))
+            return
+        self._step(run, gang, Woke(self._clock()))
+        self._pool.kick()
+
+    def _finish(self, run: Run, record: Record) -> None:
+        free = (Member.IDLE, Member.LOST, Member.UNWOUND)
+        for member, assignment in enumerate(record.place.assignments):
+            entry = self._under_way.get(assignment.uid)
+            if entry is None or entry[0] is not run or entry[1] != record.index:
+                continue
+            del self._under_way[assignment.uid]
+            if record.states[member] in free:
+                self._ledger.release(assignment.uid)
+        self._meter.count("gangs_ended", phase=record.phase.value)
+        run.records[record.index] = replace(record, doubted=frozenset())
+        run.open -= 1
+        if run.open == 0:
+            self._finished(run)

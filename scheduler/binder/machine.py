@@ -1,0 +1,475 @@
+"""How a gang is bound: a pure function from a record and an event to a record and effects.
+
+    Queued -> Checking -> [AwaitingVictims -> Checking] -> Preparing -> Binding -> Confirming -> Bound
+                  \\______________________\\______________\\__________\\-> [Unwinding] -> [Undoing] -> Failed | Unwound
+
+Decided here: what a failure does to the rest of the gang. Must not know: HTTP, clocks, caches, other gangs. Invariants:
+a gang ends with at least its minimum bound, or with nothing that this request bound, except members that had started
+before they could be unwound (they are named in the outcome); a member has at most one request under way that the record
+still waits for; a bind whose outcome is unknown is read before it is repeated. The deadline ends the tries to reach the
+minimum; it never ends an unwinding, because a part of a gang holds its nodes for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from scheduler.binder.draft import Draft
+from scheduler.binder.record import (
+    Answer,
+    Answered,
+    Ask,
+    AwaitVictims,
+    Check,
+    Checked,
+    Effect,
+    Event,
+    Extend,
+    Failure,
+    Finish,
+    Kind,
+    Member,
+    Phase,
+    Prepare,
+    Prepared,
+    Reading,
+    Recall,
+    Record,
+    Refuse,
+    Start,
+    Undo,
+    Undone,
+    Verb,
+    VictimsGone,
+    Wake,
+    Watched,
+    Withdraw,
+    Woke,
+)
+
+DEADLINE = "DeadlineExceeded"
+POD_GONE = "PodGone"
+POD_GATED = "PodGated"
+POD_ENDED = "PodEnded"
+CONFLICT = "Conflict"
+STARTED = "Started"
+WITHDRAWN = "Withdrawn"
+MALFORMED = "Malformed"
+VICTIMS_REMAIN = "VictimsRemain"
+UNKNOWN = "OutcomeUnknown"
+"""Causes that the machine itself gives; answers and checks bring their own."""
+
+_STORY = 32
+
+Result: TypeAlias = tuple[Record, tuple[Effect, ...]]
+
+
+class ImpossibleTransition(Exception):
+    """An event that cannot happen in this phase: a defect in the loop or here. The message tells the record's story."""
+
+    def __init__(self, record: Record, event: Event) -> None:
+        story = "; ".join(record.story) or "nothing happened before"
+        gang = f"gang {record.place.group!r} (number {record.index} of its request)"
+        super().__init__(f"{gang} is {record.phase} and got {event!r}; {story}")
+
+
+def step(record: Record, event: Event) -> Result:
+    """Return the record after `event`, and what must be done now, in order.
+
+    Raises `ImpossibleTransition` for a pair of phase and event that is not in the table.
+    """
+    handler = TABLE.get((record.phase, type(event)))
+    if handler is None:
+        raise ImpossibleTransition(record, event)
+    after, effects = handler(record, event)
+    if after.phase is not record.phase:
+        line = f"{record.phase} --{type(event).__name__}--> {after.phase}"
+        after = replace(after, story=(*after.story, line)[-_STORY:])
+    return after, effects
+
+
+def _members(record: Record, *states: Member) -> tuple[int, ...]:
+    return tuple(member for member, state in enumerate(record.states) if state in states)
+
+
+def _ignore(record: Record, _event: Event) -> Result:
+    return record, ()
+
+
+# -- before the first bind -------------------------------------------------------------------------------------------
+
+
+def _fail_whole(record: Record, cause: str, permanent: bool = False) -> Result:
+    """End a gang of which nothing was tried; the cause is written once, at the first member."""
+    failures = (Failure(0, cause, permanent),) if record.place.assignments else ()
+    return _end(replace(record, failures=(*record.failures, *failures)), Phase.FAILED)
+
+
+def _on_start(record: Record, event: Start) -> Result:
+    size = len(record.place.assignments)
+    record = replace(record, states=bytes(size), tries=bytes(size))
+    if not 0 <= record.place.minimum <= size or size == 0:
+        return _fail_whole(record, MALFORMED, permanent=True)
+    if event.now >= record.deadline and not record.resumed:
+        return _fail_whole(record, DEADLINE)
+    return replace(record, phase=Phase.CHECKING), (Wake(record.deadline), Check(room=not record.victims))
+
+
+def _on_refuse(record: Record, event: Refuse) -> Result:
+    return _fail_whole(record, event.cause, permanent=True)
+
+
+def _on_withdraw(record: Record, _event: Withdraw) -> Result:
+    if record.phase is Phase.QUEUED:
+        return _fail_whole(record, WITHDRAWN)
+    return _give_up_idle(record, WITHDRAWN, 0.0)
+
+
+def _on_checked(record: Record, event: Checked) -> Result:
+    draft = Draft(record, event.now)
+    draft.states = bytearray(len(record.place.assignments))
+    for member in event.present:
+        draft.states[member] = Member.CONFIRMED if record.resumed else Member.TAKEN
+    for member in event.ended:
+        draft.states[member] = Member.VANISHED
+    for failure in event.failures:
+        draft.lose(failure.member, failure.cause, failure.permanent)
+    record = draft.finish()
+    if not _reachable(record):
+        return _give_up(record, event.now)
+    idle = _members(record, Member.IDLE)
+    if not idle:
+        return _end(record, Phase.BOUND)
+    if event.now >= record.deadline:
+        return _give_up_idle(record, DEADLINE, event.now)
+    if record.victims:
+        return replace(record, phase=Phase.AWAITING_VICTIMS), (AwaitVictims(record.victims),)
+    return replace(record, phase=Phase.PREPARING, prepared=True), (Prepare(idle),)
+
+
+def _on_victims_gone(record: Record, event: VictimsGone) -> Result:
+    remaining = tuple(uid for uid in record.victims if uid not in event.uids)
+    record = replace(record, victims=remaining)
+    if remaining:
+        return record, ()
+    return replace(record, phase=Phase.CHECKING, failures=()), (Check(room=True),)
+
+
+def _on_woke_awaiting(record: Record, event: Woke) -> Result:
+    if event.now < record.deadline:
+        return record, ()
+    return _give_up_idle(record, VICTIMS_REMAIN, event.now)
+
+
+def _on_withdraw_preparing(record: Record, _event: Withdraw) -> Result:
+    return replace(record, expired=True, trouble=WITHDRAWN), ()
+
+
+def _on_prepared(record: Record, event: Prepared) -> Result:
+    draft = Draft(record, event.now)
+    for failure in event.failures:
+        draft.lose(failure.member, failure.cause, failure.permanent)
+    record = draft.finish()
+    if not _reachable(record):
+        return _give_up(record, event.now)
+    if record.expired or event.now >= record.deadline:
+        return _give_up_idle(record, record.trouble or DEADLINE, event.now)
+    idle = _members(record, Member.IDLE)
+    states = record.states.replace(bytes((Member.IDLE,)), bytes((Member.ASKED,)))
+    record = replace(record, phase=Phase.BINDING, states=states)
+    return (record, (Ask(Verb.BIND, idle),)) if idle else _settle(record, event.now, ())
+
+
+def _give_up_idle(record: Record, cause: str, now: float) -> Result:
+    """Nothing more is tried: what is not bound is lost. Members above the minimum may already hold it."""
+    idle = _members(record, Member.IDLE)
+    record = replace(
+        record,
+        states=record.states.replace(bytes((Member.IDLE,)), bytes((Member.LOST,))),
+        failures=(*record.failures, *(Failure(member, cause) for member in idle)),
+    )
+    return _end(record, Phase.BOUND) if _reachable(record) else _give_up(record, now)
+
+
+# -- binding and confirming ------------------------------------------------------------------------------------------
+
+
+def _reachable(record: Record) -> bool:
+    return len(record.states) - record.count(Member.LOST) >= max(1, record.place.minimum)
+
+
+def _on_answers(record: Record, event: Answered) -> Result:
+    draft = Draft(record, event.now)
+    for member, answer in event.answers:
+        state = draft.states[member]
+        if answer.verb is Verb.BIND and state == Member.ASKED:
+            _bind_answered(draft, member, answer)
+        elif answer.verb is Verb.READ and state == Member.DOUBTFUL:
+            _read_answered(draft, member, answer)
+        # any other pair is an answer that the watch overtook
+    return _settle(draft.finish(), event.now, draft.effects())
+
+
+def _bind_answered(draft: Draft, member: int, answer: Answer) -> None:
+    match answer.kind:
+        case Kind.DONE:
+            draft.states[member] = Member.BOUND
+        case Kind.DOUBT:
+            draft.trouble = answer.cause
+            if answer.cause == UNKNOWN:
+                draft.doubt(member)
+            draft.ask(Verb.READ, member)
+        case Kind.RETRY if not draft.record.expired:
+            draft.trouble = answer.cause
+            draft.ask(Verb.BIND, member, draft.wait(member, answer.after))
+        case Kind.NOT_SENT:
+            draft.lose(member, draft.trouble if draft.tries[member] and draft.trouble else DEADLINE)
+        case _:
+            draft.lose(member, answer.cause, answer.permanent)
+
+
+def _read_answered(draft: Draft, member: int, answer: Answer) -> None:
+    confirming = draft.record.phase is Phase.CONFIRMING
+    if answer.reading is None:
+        if answer.kind is Kind.REFUSED and draft.record.expired:
+            draft.lose(member, answer.cause, answer.permanent)
+        else:
+            draft.ask(Verb.READ, member, draft.wait(member, answer.after))
+        return
+    reading = answer.reading
+    if reading.gone:
+        if confirming:
+            draft.states[member] = Member.VANISHED
+        else:
+            draft.lose(member, POD_GONE, permanent=True)
+    elif reading.node == draft.node(member):
+        draft.states[member] = Member.VANISHED if reading.ended else Member.CONFIRMED
+    elif cause := _unbindable(reading):
+        draft.lose(member, cause, permanent=cause != POD_GATED)
+    elif draft.record.expired:
+        draft.lose(member, draft.trouble or DEADLINE)
+    else:
+        draft.ask(Verb.BIND, member, draft.wait(member))
+
+
+def _unbindable(reading: Reading) -> str:
+    """Return why a pod that is not on its node can never get there, or ""."""
+    if reading.node:
+        return CONFLICT
+    if reading.deleting:
+        return POD_GONE
+    if reading.ended:
+        return POD_ENDED
+    return POD_GATED if reading.gated else ""
+
+
+def _on_watched(record: Record, event: Watched) -> Result:
+    draft = Draft(record, event.now)
+    was_bound = {Member.BOUND, Member.CONFIRMED, Member.TAKEN}
+    if record.phase is Phase.CONFIRMING:
+        was_bound.add(Member.DOUBTFUL)  # only what the server had called bound is read there
+    for member, node in event.on:
+        if draft.states[member] in (Member.ASKED, Member.DOUBTFUL, Member.BOUND):
+            if node == draft.node(member):
+                draft.states[member] = Member.CONFIRMED
+            else:
+                draft.lose(member, CONFLICT, permanent=True)
+    for member in event.gone:
+        state = draft.states[member]
+        if state in was_bound:
+            draft.states[member] = Member.VANISHED
+        elif state in (Member.ASKED, Member.DOUBTFUL):
+            draft.lose(member, POD_GONE, permanent=True)
+    return _settle(draft.finish(), event.now, draft.effects())
+
+
+def _on_woke_binding(record: Record, event: Woke) -> Result:
+    if record.expired or event.now < record.deadline:
+        return record, ()
+    return _settle(replace(record, expired=True), event.now, (Recall(),))
+
+
+def _on_woke_confirming(record: Record, event: Woke) -> Result:
+    late = _members(record, Member.BOUND) if event.now >= record.confirm_at else ()
+    if not late:
+        return record, ()
+    draft = Draft(record, event.now)
+    for member in late:
+        draft.ask(Verb.READ, member)
+    return draft.finish(), draft.effects()
+
+
+def _settle(record: Record, now: float, effects: tuple[Effect, ...]) -> Result:
+    """Move on when enough is known: give up, wait, confirm or end."""
+    if not _reachable(record):
+        record, more = _give_up(record, now)
+        return record, (*effects, *more)
+    if record.count(Member.ASKED):
+        if record.phase is Phase.CONFIRMING:  # a pod that the server had called bound is not; the deadline counts again
+            return replace(record, phase=Phase.BINDING), (*effects, Wake(record.deadline))
+        return record, effects
+    if record.count(Member.DOUBTFUL):
+        return record, effects
+    if not record.count(Member.BOUND):
+        record, more = _end(record, Phase.BOUND)
+        return record, (*effects, *more)
+    if record.phase is Phase.CONFIRMING:
+        return record, effects
+    confirm_at = now + record.timing.confirm
+    return replace(record, phase=Phase.CONFIRMING, confirm_at=confirm_at), (*effects, Wake(confirm_at))
+
+
+# -- giving up -------------------------------------------------------------------------------------------------------
+
+
+def _give_up(record: Record, now: float) -> Result:
+    """The minimum is out of reach. What this request bound, or may have bound, is read and then deleted."""
+    late = record.doubted if record.place.minimum > 1 else frozenset()
+    if not late and not record.count(Member.ASKED, Member.DOUBTFUL, Member.BOUND, Member.CONFIRMED):
+        return _end(record, Phase.FAILED)
+    draft = Draft(record, now)
+    for member, state in enumerate(record.states):
+        if state in (Member.BOUND, Member.CONFIRMED):
+            draft.ask(Verb.READ, member)
+        elif state == Member.LOST and member in late:
+            draft.ask(Verb.READ, member, record.doubted_until)
+    record = replace(draft.finish(), phase=Phase.UNWINDING)
+    return _settle_unwinding(record, (Recall(), *draft.effects()))
+
+
+def _on_answers_unwinding(record: Record, event: Answered) -> Result:
+    draft = Draft(record, event.now)
+    for member, answer in event.answers:
+        state = draft.states[member]
+        if answer.verb is Verb.BIND and state == Member.ASKED:
+            if answer.kind in (Kind.DONE, Kind.DOUBT, Kind.RETRY):
+                if answer.cause == UNKNOWN:
+                    draft.doubt(member)
+                draft.ask(Verb.READ, member)
+            else:
+                draft.lose(member, answer.cause if answer.kind is Kind.REFUSED else "", answer.permanent)
+        elif answer.verb is Verb.READ and state == Member.DOUBTFUL:
+            _read_unwinding(draft, member, answer)
+        elif answer.verb is Verb.DELETE and state == Member.DELETING:
+            if answer.kind is Kind.DONE:
+                draft.states[member] = Member.UNWOUND
+            elif answer.kind is Kind.REFUSED:
+                draft.lose(member, answer.cause, answer.permanent, Member.KEPT)
+            else:
+                draft.ask(Verb.READ, member, draft.wait(member, answer.after))
+    return _settle_unwinding(draft.finish(), draft.effects())
+
+
+def _read_unwinding(draft: Draft, member: int, answer: Answer) -> None:
+    reading = answer.reading
+    if reading is None:
+        if answer.kind is Kind.REFUSED:
+            draft.lose(member, answer.cause, answer.permanent, Member.KEPT)
+        else:
+            draft.ask(Verb.READ, member, draft.wait(member, answer.after))
+    elif reading.gone:
+        draft.states[member] = Member.UNWOUND
+    elif reading.node == draft.node(member):
+        if reading.deleting:
+            draft.states[member] = Member.UNWOUND
+        elif reading.started or reading.ended:
+            draft.lose(member, STARTED, state=Member.KEPT)
+        else:
+            draft.ask(Verb.DELETE, member, version=reading.version)
+    elif reading.node:
+        draft.lose(member, CONFLICT, permanent=True)
+    elif (member in draft.record.doubted and draft.now < draft.record.doubted_until) or member in draft.doubted:
+        draft.ask(Verb.READ, member, max(draft.record.doubted_until, draft.now))
+    else:
+        draft.states[member] = Member.LOST
+
+
+def _on_watched_unwinding(record: Record, event: Watched) -> Result:
+    draft = Draft(record, event.now)
+    for member, node in event.on:
+        if draft.states[member] == Member.LOST and node == draft.node(member):
+            draft.ask(Verb.READ, member)  # a late bind has landed
+    for member in event.gone:
+        if draft.states[member] in (Member.ASKED, Member.DOUBTFUL, Member.DELETING):
+            draft.states[member] = Member.UNWOUND
+    return _settle_unwinding(draft.finish(), draft.effects())
+
+
+def _settle_unwinding(record: Record, effects: tuple[Effect, ...]) -> Result:
+    if record.count(Member.ASKED, Member.DOUBTFUL, Member.DELETING):
+        return record, effects
+    record, more = _end(record, Phase.UNWOUND)
+    return record, (*effects, *more)
+
+
+def _end(record: Record, phase: Phase) -> Result:
+    """End the gang; the preparation of members that are not bound is undone first."""
+    stays = {Member.BOUND, Member.CONFIRMED, Member.TAKEN, Member.VANISHED, Member.KEPT}
+    undo = tuple(m for m, state in enumerate(record.states) if state not in stays) if record.prepared else ()
+    if undo:
+        return replace(record, phase=Phase.UNDOING, ending=phase), (Undo(undo),)
+    return replace(record, phase=phase), (Finish(),)
+
+
+def _on_undone(record: Record, _event: Undone) -> Result:
+    return replace(record, phase=record.ending), (Finish(),)
+
+
+def _on_extend(record: Record, event: Extend) -> Result:
+    if event.deadline <= record.deadline:
+        return record, ()
+    return replace(record, deadline=event.deadline), (Wake(event.deadline),)
+
+
+def _on_extend_queued(record: Record, event: Extend) -> Result:
+    return replace(record, deadline=max(record.deadline, event.deadline)), ()
+
+
+Handler: TypeAlias = Callable[[Record, Any], Result]
+
+
+def _ignoring(phase: Phase, *events: type[Any]) -> dict[tuple[Phase, type[Any]], Handler]:
+    return {(phase, event): _ignore for event in events}
+
+
+TABLE: dict[tuple[Phase, type[Any]], Handler] = {
+    (Phase.QUEUED, Start): _on_start,
+    (Phase.QUEUED, Refuse): _on_refuse,
+    (Phase.QUEUED, Withdraw): _on_withdraw,
+    (Phase.QUEUED, Extend): _on_extend_queued,
+    **_ignoring(Phase.QUEUED, Watched),
+    (Phase.CHECKING, Checked): _on_checked,
+    (Phase.CHECKING, Withdraw): _on_withdraw,
+    (Phase.CHECKING, Extend): _on_extend,
+    **_ignoring(Phase.CHECKING, Watched, Woke, VictimsGone),
+    (Phase.AWAITING_VICTIMS, VictimsGone): _on_victims_gone,
+    (Phase.AWAITING_VICTIMS, Withdraw): _on_withdraw,
+    (Phase.AWAITING_VICTIMS, Woke): _on_woke_awaiting,
+    (Phase.AWAITING_VICTIMS, Extend): _on_extend,
+    **_ignoring(Phase.AWAITING_VICTIMS, Watched),
+    (Phase.PREPARING, Prepared): _on_prepared,
+    (Phase.PREPARING, Withdraw): _on_withdraw_preparing,
+    (Phase.PREPARING, Extend): _on_extend,
+    **_ignoring(Phase.PREPARING, Watched, Woke),
+    (Phase.BINDING, Answered): _on_answers,
+    (Phase.BINDING, Watched): _on_watched,
+    (Phase.BINDING, Woke): _on_woke_binding,
+    (Phase.BINDING, Extend): _on_extend,
+    **_ignoring(Phase.BINDING, Withdraw),
+    (Phase.CONFIRMING, Answered): _on_answers,
+    (Phase.CONFIRMING, Watched): _on_watched,
+    (Phase.CONFIRMING, Woke): _on_woke_confirming,
+    (Phase.CONFIRMING, Extend): _on_extend,
+    **_ignoring(Phase.CONFIRMING, Withdraw),
+    (Phase.UNWINDING, Answered): _on_answers_unwinding,
+    (Phase.UNWINDING, Watched): _on_watched_unwinding,
+    **_ignoring(Phase.UNWINDING, Withdraw, Woke, Extend),
+    (Phase.UNDOING, Undone): _on_undone,
+    **_ignoring(Phase.UNDOING, Answered, Watched, Withdraw, Woke, Extend),
+    **_ignoring(Phase.BOUND, Answered, Watched, Withdraw, Woke, Extend),
+    **_ignoring(Phase.FAILED, Answered, Watched, Withdraw, Woke, Extend),
+    **_ignoring(Phase.UNWOUND, Answered, Watched, Withdraw, Woke, Extend),
+}
+"""Every pair that can happen. `Answered` after an end is an answer that the watch overtook."""
