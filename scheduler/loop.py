@@ -8,7 +8,6 @@ after a pause: the loop goes on. Knows nothing of sockets, HTTP or Kubernetes.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +17,10 @@ import structlog
 
 from scheduler.cluster import feed
 from scheduler.cluster.store import Store
-from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.config import SchedulerConfiguration
 from scheduler.model.decisions import Decisions, Place
 from scheduler.model.snapshot import Snapshot
+from scheduler.sim import replay
 
 BREATH = 0.004
 """Seconds between the first event of a burst and the session that answers it."""
@@ -55,7 +55,7 @@ class Sessions(Protocol):
 
 
 MakeSessions = Callable[[SchedulerConfiguration], Sessions]
-ParseConfig = Callable[[str], SchedulerConfiguration]
+ParseConfig = Callable[[bytes], SchedulerConfiguration]
 
 
 class Loop:
@@ -81,7 +81,7 @@ class Loop:
         self._number = 0
         self._not_before = 0.0
         self._last_session = float("-inf")
-        self._last_snapshot: Snapshot | None = None
+        self._last: tuple[Snapshot, Decisions] | None = None
 
     def run(self) -> None:
         """Loop until `feed.Stop` or the end of the link."""
@@ -135,8 +135,8 @@ class Loop:
                     self._store.apply(events, self._clock())
                     events = []
                     self._send_snapshot()
-                case feed.ConfigSet(text=text):
-                    self._reload(text)
+                case feed.ConfigSet(data=data):
+                    self._reload(data)
                 case _:
                     events.append(item)
         self._store.apply(events, self._clock())
@@ -144,23 +144,19 @@ class Loop:
             self._not_before = max(self._not_before, self._timer() + BREATH)
         return True
 
-    def _reload(self, text: str) -> None:
-        try:
-            config = self._parse_config(text)
-            self._sessions = self._make_sessions(config)
-        except ConfigError as error:
-            log.error("config_rejected", error=str(error))
-            return
-        self._config = config
+    def _reload(self, data: bytes) -> None:
+        self._config = self._parse_config(data)
+        self._sessions = self._make_sessions(self._config)
         self._store.changed = True
-        log.info("config_reloaded", actions=list(config.actions))
+        log.info("config_reloaded", actions=list(self._config.actions))
 
     def _send_snapshot(self) -> None:
-        changed = self._store.changed
-        snapshot = self._store.snapshot(self._clock())
-        self._store.changed = changed
-        data = pickle.dumps({"snapshot": snapshot, "config": self._config, "session": self._number})
-        self._link.send([feed.SnapshotReply(data)])
+        """Send the last session: what it saw and what it decided."""
+        if self._last is None:
+            self._link.send([feed.SnapshotReply(b"")])
+            return
+        snapshot, decisions = self._last
+        self._link.send([feed.SnapshotReply(replay.dump(decisions.session, self._config, snapshot, decisions))])
 
     def _session(self) -> None:
         started = self._timer()
@@ -176,6 +172,7 @@ class Loop:
             self._not_before = self._timer() + PAUSE_AFTER_CRASH
             self._last_session = self._timer()
             return
+        self._last = (snapshot, outcome.decisions)
         for item in outcome.decisions.items:
             if isinstance(item, Place):
                 self._store.assume(item, session_id)

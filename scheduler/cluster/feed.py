@@ -135,9 +135,9 @@ class Leading(_Event, frozen=True, tag=True, array_like=True, gc=False):
 
 
 class ConfigSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
-    """The configuration file changed and is valid: its text."""
+    """The configuration file changed and is valid: the new configuration, as JSON."""
 
-    text: str
+    data: bytes
 
 
 class DialectSet(_Event, frozen=True, tag=True, array_like=True, gc=False):

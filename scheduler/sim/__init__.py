@@ -1,0 +1,1 @@
+"""Sessions away from a cluster: saved snapshots and their replay."""
