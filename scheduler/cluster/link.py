@@ -37,7 +37,7 @@ _DRAIN_LIMIT = 64 << 20
 _HIGH_WATER = 4 << 20
 
 
-class LinkClosed(ConnectionError):
+class LinkClosed(EOFError):
     """The other end is gone; the message says what was seen."""
 
 
