@@ -7,8 +7,10 @@ a directory.
 
 from __future__ import annotations
 
+import atexit
 import base64
 import json
+import os
 import secrets
 import shutil
 import signal
@@ -36,6 +38,8 @@ NATIVE_GANG_GATES: Mapping[str, bool] = {
     "DRAWorkloadResourceClaims": True,
 }
 _HOST = "127.0.0.1"
+_DIRECTORY_PREFIX = "muster-cp-"
+_SWEEP_AFTER = 86_400.0  # a failed start may still be of interest for a day
 _ATTEMPTS = 3  # of a start, when another program took a port meanwhile
 
 
@@ -96,15 +100,18 @@ class ControlPlane:
         if self._directory is not None:
             raise RuntimeError("this control plane is started already")
         build.ensure(*self._components())
+        _sweep()
         for attempt in range(_ATTEMPTS):
             # Short: sockets below it must fit into 108 characters.
-            self._directory = Path(tempfile.mkdtemp(prefix="muster-cp-"))
+            self._directory = Path(tempfile.mkdtemp(prefix=f"{_DIRECTORY_PREFIX}{os.getpid()}-"))
             try:
                 self._start_components()
+                atexit.register(self.stop)
                 return self
             except BaseException as error:
                 port_taken = self._port_was_taken()
-                self._kill_everything()  # the directory stays: its logs say why
+                self._kill_everything()
+                shutil.rmtree(self._directory / "etcd", ignore_errors=True)  # the logs stay: they say why
                 self._directory = self._rest = None
                 if attempt == _ATTEMPTS - 1 or not isinstance(error, StartError) or not port_taken:
                     raise
@@ -120,6 +127,7 @@ class ControlPlane:
 
     def stop(self) -> None:
         """Kill every process and forget every file; harmless when nothing runs."""
+        atexit.unregister(self.stop)
         self._kill_everything()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
@@ -453,6 +461,18 @@ def free_ports(count: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
+
+
+def _sweep() -> None:
+    """Remove what was left by test runs that were killed or failed to start, once it is old."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{_DIRECTORY_PREFIX}*-*"):
+        owner = directory.name.removeprefix(_DIRECTORY_PREFIX).split("-")[0]
+        try:
+            age = time.time() - directory.stat().st_mtime
+        except FileNotFoundError:
+            continue  # another worker swept it
+        if age > _SWEEP_AFTER and not Path("/proc", owner).exists():
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _signing_key() -> str:

@@ -1,7 +1,8 @@
 """Installs custom resource definitions from files and waits until the API server serves them.
 
-Knows the API only. Invariant: when apply_crds() returns, every definition in the folder is Established and its
-resources are listed by discovery.
+Knows the API only. Invariant: when apply_crds() returns, every definition in the folder is Established and a list of
+each of its served versions succeeds. Established alone is not enough: for a moment afterwards the server answers 404
+(discovery lags) or 429 (the storage is being made).
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ def _wait_served(rest: Rest, definition: Json, deadline: float) -> None:
     spec = definition["spec"]
     conditions: list[Json] = []
     while time.monotonic() < deadline:
-        conditions = rest.get(f"{_CRDS}/{name}").get("status", {}).get("conditions", [])
+        conditions = rest.get(f"{_CRDS}/{name}").get("status", {}).get("conditions") or []
         refused = [each for each in conditions if each["type"] == "NamesAccepted" and each["status"] == "False"]
         if refused:
             raise ValueError(f"{name}: {refused[0]['reason']}: {refused[0]['message']}")
         if any(each["type"] == "Established" and each["status"] == "True" for each in conditions):
             served = [version["name"] for version in spec["versions"] if version["served"]]
-            if all(_discovered(rest, spec["group"], version, spec["names"]["plural"]) for version in served):
+            if all(_listable(rest, spec["group"], version, spec["names"]["plural"]) for version in served):
                 return
         time.sleep(0.05)
     raise TimeoutError(f"{name} is not served in time: {conditions}")
 
 
-def _discovered(rest: Rest, group: str, version: str, plural: str) -> bool:
+def _listable(rest: Rest, group: str, version: str, plural: str) -> bool:
     try:
-        listed = rest.get(f"/apis/{group}/{version}")["resources"]
+        rest.get(f"/apis/{group}/{version}/{plural}", limit=1)
     except ApiError as error:
-        if error.status in (404, 503):  # the group itself appears a moment after the definition
+        if error.status in (404, 429, 503):
             return False
         raise
-    return any(resource["name"] == plural for resource in listed)
+    return True

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +17,7 @@ import pytest
 
 from tests.controlplane.cluster import ControlPlane, StartError
 from tests.controlplane.crds import apply_crds, read_crds
-from tests.controlplane.fixtures import CRD_FOLDER, GPU
+from tests.controlplane.fixtures import CRD_FOLDER, GPU, create_namespace, delete_namespace
 from tests.controlplane.nodes import NOT_READY_TAINT
 from tests.controlplane.rest import ApiError, Json, Rest, resource_path
 
@@ -53,7 +55,8 @@ def process_gone(pid: int) -> bool:
 
 def test_the_api_server_is_ready_and_speaks_as_kubernetes(real_control_plane: ControlPlane) -> None:
     assert real_control_plane.rest.text("/readyz") == "ok"
-    assert real_control_plane.rest.get("/version")["gitVersion"].startswith("v1.")
+    version = real_control_plane.rest.get("/version")
+    assert (version["major"], version["gitVersion"][:3]) == ("1", "v1.")
     assert set(real_control_plane.pids()) == {"etcd", "kube-apiserver", "kube-controller-manager"}
 
 
@@ -215,10 +218,8 @@ def test_kubelets_are_ready_with_two_gpus_each(kubelet_cluster: ControlPlane) ->
 
 @pytest.mark.kubelet
 def test_devices_are_free_again_when_a_namespace_was_deleted(
-    kubelet_cluster: ControlPlane, kubelet_namespace: str, request: pytest.FixtureRequest
+    kubelet_cluster: ControlPlane,
 ) -> None:
-    from tests.controlplane.fixtures import create_namespace, delete_namespace
-
     for attempt in range(2):
         namespace = create_namespace(kubelet_cluster)
         pods = f"/api/v1/namespaces/{namespace}/pods"
@@ -235,6 +236,7 @@ def test_devices_are_free_again_when_a_namespace_was_deleted(
         delete_namespace(kubelet_cluster, namespace)
 
 
+@pytest.mark.slow
 @pytest.mark.kubelet
 def test_a_killed_kubelet_turns_its_node_not_ready_when_the_grace_is_short() -> None:
     with ControlPlane(node_grace=12) as cluster:
@@ -273,11 +275,13 @@ def test_a_restarted_api_server_keeps_its_address_and_its_data() -> None:
         assert cluster.rest.get("/api/v1/namespaces/kept")["metadata"]["name"] == "kept"
 
 
-def test_a_failed_start_shows_the_log_and_leaves_no_process() -> None:
+def test_a_failed_start_shows_the_log_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     cluster = ControlPlane(controller_manager=False, api_flags=["--no-such-flag"])
     with pytest.raises(StartError, match=r"(?s)kube-apiserver ended with status 1.*unknown flag: --no-such-flag"):
         cluster.start()
     assert cluster.pids() == {}
+    assert [each.name for each in tmp_path.glob("muster-cp-*/*.log")] != []
 
 
 def test_stop_leaves_no_process_and_no_directory() -> None:
@@ -296,7 +300,7 @@ def test_no_process_survives_the_interpreter_that_started_it(ending: str) -> Non
         "import sys\n"
         "from tests.controlplane.cluster import ControlPlane\n"
         "cluster = ControlPlane(controller_manager=False).start()\n"
-        "print(*cluster.pids().values(), flush=True)\n"
+        "print(cluster.directory, *cluster.pids().values(), flush=True)\n"
         "sys.stdin.readline()\n"
     )
     root = Path(__file__).parents[2]
@@ -305,7 +309,8 @@ def test_no_process_survives_the_interpreter_that_started_it(ending: str) -> Non
     ) as parent:
         assert parent.stdout is not None
         assert parent.stdin is not None
-        pids = [int(each) for each in parent.stdout.readline().split()]
+        directory, *shown = parent.stdout.readline().split()
+        pids = [int(each) for each in shown]
         assert len(pids) == 2
         assert not any(process_gone(pid) for pid in pids)
         if ending == "kill":
@@ -315,3 +320,6 @@ def test_no_process_survives_the_interpreter_that_started_it(ending: str) -> Non
             parent.stdin.close()
         parent.wait(20)
         wait_for(lambda: all(process_gone(pid) for pid in pids), 10, "etcd and kube-apiserver are gone")
+        if ending == "exit":
+            assert not Path(directory).exists()
+        shutil.rmtree(directory, ignore_errors=True)  # killed, nobody was left to do it
