@@ -41,14 +41,6 @@ class Output(enum.StrEnum):
     NAME = "name"
 
 
-class Part(enum.StrEnum):
-    """Which parts of Muster a process runs."""
-
-    ALL = "all"
-    SCHEDULER = "scheduler"
-    BINDER = "binder"
-
-
 class Kind(enum.StrEnum):
     """What `muster get` lists."""
 
@@ -73,7 +65,6 @@ def run(
         bool | None,
         typer.Option("--leader-elect/--no-leader-elect", help="Elect a leader by Lease; overrides the file."),
     ] = None,
-    only: Annotated[Part, typer.Option("--only", help="Run one part; they meet in the BindRequest object.")] = Part.ALL,
     single_process: Annotated[
         bool, typer.Option("--single-process", help="Decide in a thread of the io process (demo and tests).")
     ] = False,
@@ -96,7 +87,6 @@ def run(
                 config=config,
                 scheduler_names=tuple(scheduler_name or ()),
                 leader_elect=leader_elect,
-                only=only.value,
                 single_process=single_process,
                 namespace=namespace,
                 session_period=session_period,

@@ -1,0 +1,90 @@
+"""How the commands print: tables for people, JSON and YAML for programs; errors on stderr with their exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from scheduler.cluster.auth import AuthError
+from scheduler.cluster.client import ApiClient, ApiError, RequestFailed
+
+OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE = 0, 1, 2, 3, 4
+
+
+def complain(message: str) -> None:
+    """Print to stderr."""
+    print(f"error: {message}", file=sys.stderr)
+
+
+def with_client(kubeconfig: str | None, context: str | None, call: Callable[[ApiClient], Awaitable[int]]) -> int:
+    """Run `call` with a client and turn what goes wrong into a message and an exit code."""
+
+    async def work() -> int:
+        async with ApiClient.connect(kubeconfig, context, user_agent="muster-cli") as client:
+            return await call(client)
+
+    try:
+        return asyncio.run(work())
+    except AuthError as error:
+        complain(str(error))
+        return USAGE
+    except ApiError as error:
+        complain(str(error))
+        return NOT_FOUND if error.status == 404 else FAILED
+    except RequestFailed as error:
+        complain(str(error))
+        return UNREACHABLE
+
+
+def emit(rows: Sequence[dict[str, Any]], columns: Sequence[str], output: str, name_key: str = "name") -> None:
+    """Print rows as a table of `columns` (or all keys when wide), or as data."""
+    if output == "json":
+        print(json.dumps(list(rows), indent=2))
+    elif output == "yaml":
+        print(yaml.safe_dump(list(rows), sort_keys=False, allow_unicode=True), end="")
+    elif output == "name":
+        for row in rows:
+            print("/".join(str(row[key]) for key in ("namespace", name_key) if row.get(key)))
+    else:
+        _table(rows, list(rows[0]) if output == "wide" and rows else columns)
+
+
+def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    texts = [[_cell(row.get(column)) for column in columns] for row in rows]
+    if not sys.stdout.isatty():
+        lines = [[column.upper() for column in columns], *texts]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+        for line in lines:
+            print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.upper(), overflow="fold")
+    for line in texts:
+        table.add_row(*line)
+    Console().print(table)
+
+
+def _cell(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, dict):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    return str(value)
+
+
+def age(created: float) -> str:
+    """Return the time since `created` (seconds since the epoch) as people write it: 45s, 12m, 3h, 2d."""
+    seconds = max(0, int(datetime.now(UTC).timestamp() - created))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,56 @@
+"""`muster snapshot` and `muster replay`: take a session away, and run it again."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import yaml
+
+from scheduler.app import load_configuration, make_sessions
+from scheduler.cli.output import FAILED, OK, UNREACHABLE, USAGE, complain
+from scheduler.config import ConfigError
+from scheduler.framework.registry import BadPlugin
+from scheduler.sim import replay
+
+
+def save(address: str, output: Path) -> int:
+    """Fetch the last session of a running scheduler; exit code."""
+    url = f"http://{address}/debug/snapshot"
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            data = answer.read()
+    except urllib.error.HTTPError as error:
+        complain(f"{url}: {error.code} {error.read().decode(errors='replace')[:300]}")
+        return FAILED
+    except (urllib.error.URLError, OSError) as error:
+        complain(f"{url}: {error}")
+        return UNREACHABLE
+    output.write_bytes(data)
+    print(f"{output}: {len(data)} bytes")
+    return OK
+
+
+def run_again(file: Path, config: Path | None, output: str) -> int:
+    """Run the saved session and print its decisions; 1 when they are not those that were saved."""
+    try:
+        saved = replay.load(file.read_bytes())
+        configuration = load_configuration(config) if config else saved.config
+        outcome = make_sessions(configuration).run(saved.snapshot, saved.session)
+    except (replay.BadSnapshotFile, ConfigError, BadPlugin) as error:
+        complain(f"{file}: {error}")
+        return USAGE
+    decided = replay.plain(outcome.decisions)
+    document = {"session": saved.session, "generation": saved.snapshot.generation, "decisions": decided}
+    if output == "json":
+        print(json.dumps(document, indent=2))
+    else:
+        print(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), end="")
+    before = [item for item in saved.decisions if item["kind"] == "Place"]
+    again = [item for item in json.loads(json.dumps(decided)) if item["kind"] == "Place"]
+    if config is None and before != again:
+        complain("these are not the placements that the scheduler decided")
+        return FAILED
+    return OK

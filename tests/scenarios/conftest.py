@@ -1,0 +1,32 @@
+"""Planes and schedulers for scenarios: each made once for a test session (with xdist: for each worker)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane.cluster import ControlPlane
+from tests.scenarios.planes import EmbeddedPlane, RealPlane, Scheduler, scratch
+
+
+@pytest.fixture(scope="session")
+def embedded_plane() -> Iterator[tuple[EmbeddedPlane, Scheduler]]:
+    """The embedded API server with a scheduler."""
+    directory = scratch()
+    plane = EmbeddedPlane(directory)
+    scheduler = Scheduler(plane.kubeconfig, directory)
+    scheduler.start()
+    yield plane, scheduler
+    scheduler.stop()
+    plane.stop()
+
+
+@pytest.fixture(scope="session")
+def real_plane(real_control_plane: ControlPlane) -> Iterator[tuple[RealPlane, Scheduler]]:
+    """The real API server with a scheduler."""
+    plane = RealPlane(real_control_plane)
+    scheduler = Scheduler(plane.kubeconfig, scratch())
+    scheduler.start()
+    yield plane, scheduler
+    scheduler.stop()

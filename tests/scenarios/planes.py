@@ -1,0 +1,187 @@
+"""The two control planes on which scenarios are played, and the scheduler process that is tested there.
+
+Decided here: how a node comes into being on each, and how `muster run` is started: as a user starts it, in its two
+processes, with a short session period. One scheduler serves all scenarios of a plane unless a story kills it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from scheduler.playground.server import ThreadedServer
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.crds import apply_crds
+from tests.controlplane.rest import Rest
+from tests.scenarios.form import NodeSpec
+
+CRDS = Path(__file__).parents[2] / "config" / "crd"
+START_TIMEOUT = 40.0
+SCHEDULER_NAMES = ("muster", "volcano")
+
+
+class RealPlane:
+    """The real kube-apiserver, etcd and kube-controller-manager."""
+
+    name = "real"
+
+    def __init__(self, cluster: ControlPlane) -> None:
+        self.rest, self._cluster = cluster.rest, cluster
+        self.kubeconfig = cluster.kubeconfig
+
+    def register_node(self, spec: NodeSpec) -> None:
+        """Create a Ready node that no kubelet stands behind."""
+        self._cluster.register_node(spec.name, spec.allocatable, labels=spec.labels, taints=spec.taints)
+        if spec.unschedulable:
+            self.rest.patch(f"/api/v1/nodes/{spec.name}", {"spec": {"unschedulable": True}})
+
+
+class EmbeddedPlane:
+    """The embedded API server with its fake controllers."""
+
+    name = "embedded"
+
+    def __init__(self, directory: Path) -> None:
+        self._server = ThreadedServer().start()
+        self.kubeconfig = self._server.write_kubeconfig(directory / "kubeconfig")
+        self.rest = Rest(self._server.url, token="")
+        apply_crds(self.rest, CRDS)
+
+    def register_node(self, spec: NodeSpec) -> None:
+        """Create a Ready node."""
+        status = {
+            "allocatable": spec.allocatable,
+            "capacity": spec.allocatable,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        }
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": spec.name, "labels": spec.labels},
+            "spec": {"taints": spec.taints, "unschedulable": spec.unschedulable},
+            "status": status,
+        }
+        self.rest.create("/api/v1/nodes", body)
+        node = self.rest.get(f"/api/v1/nodes/{spec.name}")
+        added = [t for t in node["spec"].get("taints", []) if t["key"].startswith("node.kubernetes.io/not-ready")]
+        if added:
+            self.rest.patch(f"/api/v1/nodes/{spec.name}", {"spec": {"taints": spec.taints or None}})
+
+    def stop(self) -> None:
+        """Stop the server."""
+        self._server.stop()
+
+
+class Scheduler:
+    """`muster run` as a process group of its own."""
+
+    def __init__(self, kubeconfig: Path, directory: Path, *extra: str, config: dict[str, Any] | None = None) -> None:
+        self._kubeconfig, self._directory, self._extra = kubeconfig, directory, extra
+        self._log = directory / "scheduler.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._config = directory / "config.yaml"
+        document = {
+            "apiVersion": "config.muster.sh/v1alpha1",
+            "kind": "SchedulerConfiguration",
+            "schedulerNames": list(SCHEDULER_NAMES),
+            "sessionPeriod": "100ms",
+            "leaderElection": {"leaderElect": False},
+            "binder": {"deadline": "10s", "history": "5s"},
+            "healthAddress": "127.0.0.1:0",
+            "logFormat": "json",
+            **(config or {}),
+        }
+        self._config.write_text(json.dumps(document))  # JSON is YAML
+
+    def start(self) -> None:
+        """Start and wait until it is ready. Raises with its log if it is not in time."""
+        mark = self._log.stat().st_size if self._log.exists() else 0
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable, "-m", "scheduler", "run", "--kubeconfig", str(self._kubeconfig),
+                    "--config", str(self._config), *self._extra,
+                ],
+                stdout=log, stderr=log, start_new_session=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            )  # fmt: skip
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._is_ready(mark):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                text = self.tail()
+                self.kill()
+                raise RuntimeError(f"the scheduler did not become ready:\n{text}")
+            time.sleep(0.05)
+
+    def address(self, mark: int = 0) -> str:
+        """Return HOST:PORT of its health port, or ""."""
+        text = self._log.read_bytes()[mark:].decode(errors="replace") if self._log.exists() else ""
+        found = ""
+        for line in text.splitlines():
+            if '"serving"' in line:
+                found = json.loads(line).get("address", "")
+        return found
+
+    def _is_ready(self, mark: int) -> bool:
+        address = self.address(mark)
+        if not address:
+            return False
+        try:
+            with urllib.request.urlopen(f"http://{address}/readyz", timeout=2) as answer:
+                return answer.status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
+    @property
+    def pid(self) -> int:
+        """The io process."""
+        assert self._process is not None
+        return self._process.pid
+
+    def running(self) -> bool:
+        """Whether the io process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill -9, all of it."""
+        self._signal(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """End it in order; exit code."""
+        if self._process is None:
+            return 0
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            code = self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return -9
+        self._signal(signal.SIGKILL)
+        return code
+
+    def _signal(self, number: int) -> None:
+        if self._process is None:
+            return
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            pass
+        self._process.wait(15)
+
+    def tail(self, size: int = 6000) -> str:
+        """Return the end of its log."""
+        return self._log.read_bytes()[-size:].decode(errors="replace") if self._log.exists() else ""
+
+
+def scratch() -> Path:
+    """Return a directory of its own."""
+    return Path(tempfile.mkdtemp(prefix="muster-scenarios-"))

@@ -1,0 +1,53 @@
+"""Every scenario file, in each dialect, on each control plane."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios.form import Scenario, load
+from tests.scenarios.world import World
+
+FILES = sorted(Path(__file__).parent.glob("*.yaml"))
+SCHEDULER_NAME = {"muster": "muster", "volcano": "volcano"}
+SCENARIOS = [scenario for file in FILES for scenario in load(file)]
+
+
+def _cases(plane: str) -> list[object]:
+    return [
+        pytest.param(scenario, dialect, id=f"{scenario.id}-{dialect}")
+        for scenario in SCENARIOS
+        for dialect in scenario.dialects
+        if plane in scenario.planes and (scenario.scheds is None or dialect in scenario.scheds)
+    ]
+
+
+def test_every_scenario_has_an_id_of_its_own() -> None:
+    ids = [scenario.id for scenario in SCENARIOS]
+    assert len(ids) == len(set(ids))
+    assert len(ids) >= 40
+
+
+def _play(plane, scheduler, scenario: Scenario, dialect: str) -> None:  # type: ignore[no-untyped-def]
+    namespace = f"sc-{scenario.id.lower()}-{secrets.token_hex(3)}"
+    if not scheduler.running():
+        scheduler.start()
+    world = World(plane, scheduler, scenario, dialect, namespace, SCHEDULER_NAME[dialect])
+    try:
+        world.set_up()
+        world.play()
+    finally:
+        world.tear_down()
+
+
+@pytest.mark.parametrize(("scenario", "dialect"), _cases("embedded"))
+def test_on_the_embedded_control_plane(embedded_plane, scenario: Scenario, dialect: str) -> None:  # type: ignore[no-untyped-def]
+    _play(*embedded_plane, scenario, dialect)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("scenario", "dialect"), _cases("real"))
+def test_on_the_real_api_server(real_plane, scenario: Scenario, dialect: str) -> None:  # type: ignore[no-untyped-def]
+    _play(*real_plane, scenario, dialect)
