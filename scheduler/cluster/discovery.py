@@ -30,13 +30,14 @@ _CRDS = path_of("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind of object as served in one version. The core group is ""."""
+    """A kind of object as served in one version. The core group is "". has_status: its status is a subresource."""
 
     group: str
     version: str
     plural: str
     kind: str
     namespaced: bool = True
+    has_status: bool = True
 
     @property
     def api_version(self) -> str:
@@ -170,9 +171,11 @@ class Discovery:
             if key not in answers:
                 answers[key] = await self._resources(*key)
             answer = answers[key]
-            for item in answer.resources if answer is not None else ():
+            resources = answer.resources if answer is not None else []
+            for item in resources:
                 if item.name == wanted.plural and {"list", "watch"} <= set(item.verbs):
-                    return Resource(wanted.group, version, wanted.plural, item.kind, item.namespaced)
+                    has_status = any(other.name == f"{wanted.plural}/status" for other in resources)
+                    return Resource(wanted.group, version, wanted.plural, item.kind, item.namespaced, has_status)
         return None
 
     async def _resources(self, group: str, version: str) -> _Resources | None:

@@ -11,10 +11,10 @@ refused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import structlog
@@ -27,10 +27,10 @@ from scheduler.cluster.discovery import POLL_PERIOD, Discovery, Resource, Served
 from scheduler.cluster.reflector import Counters, Reflector, Sink, settle_gc
 from scheduler.cluster.wire import head
 from scheduler.dialects import core
+from scheduler.dialects.base import Dialect, DialectResource
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod, Shape
-from scheduler.model.queues import Queue
 
 log = structlog.get_logger(__name__)
 
@@ -42,30 +42,6 @@ JOBS = Resource("batch", "v1", "jobs", "Job")
 BIND_REQUESTS = Resource("scheduling.muster.sh", "v1alpha1", "bindrequests", "BindRequest")
 
 Raw = bytes | msgspec.Raw
-
-
-class DialectResource(Protocol):
-    """A resource of a dialect: `role` is "group" or "queue"; versions that it understands, best first."""
-
-    @property
-    def group(self) -> str: ...
-    @property
-    def versions(self) -> Sequence[str]: ...
-    @property
-    def plural(self) -> str: ...
-    @property
-    def role(self) -> str: ...
-
-
-class Dialect(Protocol):
-    """What is needed of a dialect to read its objects."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def resources(self) -> Sequence[DialectResource]: ...
-    def decode_group(self, raw: Raw, api_version: str) -> PodGroup | None: ...
-    def decode_queue(self, raw: Raw, api_version: str) -> Queue | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,6 +221,14 @@ class Watches:
             if not reflector.settled.is_set()
         ]
         return [f"{name}: {problem}" if problem else name for name, problem in late]
+
+    def resource(self, group: PodGroup) -> Resource | None:
+        """Return the resource as which a group's object is served now; None when it is not."""
+        for wanted, running in self._running.items():
+            dialect, item = self._of_dialect[wanted]
+            if item.role == "group" and dialect.name == group.dialect and running.reflector.resource.kind == group.kind:
+                return running.reflector.resource
+        return None
 
     # -- running --------------------------------------------------------------------------------------------------
 

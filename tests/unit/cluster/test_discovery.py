@@ -71,18 +71,17 @@ async def apis(**options: object) -> AsyncIterator[tuple[Apis, ApiClient]]:
 async def test_the_first_version_that_is_served_is_used() -> None:
     seen: list[Served] = []
     async with apis() as (state, client):
-        state.served = {"scheduling.volcano.sh": {"v1beta1": ["podgroups", "queues"]}}
+        state.served = {"scheduling.volcano.sh": {"v1beta1": ["podgroups", "podgroups/status", "queues"]}}
         discovery = Discovery(client, [GROUPS, QUEUES], seen.append)
         await discovery.look()
         assert discovery.complete.is_set()
-        group = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "Podgroups", True)
-        assert seen == [
-            {GROUPS: group, QUEUES: Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queues", False)}
-        ]
+        group = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "Podgroups", True, has_status=True)
+        queue = Resource("scheduling.volcano.sh", "v1beta1", "queues", "Queues", False, has_status=False)
+        assert seen == [{GROUPS: group, QUEUES: queue}]
         assert group.path("ns", "g", "status") == "/apis/scheduling.volcano.sh/v1beta1/namespaces/ns/podgroups/g/status"
         state.served["scheduling.volcano.sh"]["v1"] = ["podgroups"]
         await discovery.look()
-        assert seen[1][GROUPS] == Resource("scheduling.volcano.sh", "v1", "podgroups", "Podgroups", True)
+        assert seen[1][GROUPS] == Resource("scheduling.volcano.sh", "v1", "podgroups", "Podgroups", has_status=False)
         await discovery.look()
         assert len(seen) == 2
 
