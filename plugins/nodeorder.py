@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from scheduler.framework.matching import matches_term, untolerated
 from scheduler.framework.protocols import View
-from scheduler.framework.registry import Arguments, BadPlugin
+from scheduler.framework.registry import Arguments
 from scheduler.model.nodes import NodeClass
 from scheduler.model.pods import Shape
 
@@ -63,5 +63,5 @@ def node_order(arguments: Arguments) -> NodeOrder:
     least = arguments.integer("leastAllocated", 0, high=1000)
     most = arguments.integer("mostAllocated", 0, high=1000)
     if least and most:
-        raise BadPlugin("arguments.mostAllocated", "cannot be used together with leastAllocated")
+        raise arguments.refuse("mostAllocated", "cannot be used together with leastAllocated")
     return (NodeOrderByUsage if least or most else NodeOrder)(affinity, taints, least, most)

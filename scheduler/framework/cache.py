@@ -27,7 +27,7 @@ _REMEMBERED_TOKENS = 4
 _MEMO_LIMIT = 20_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Told:
     """What has been said about a group, and when: status (phase, counts, verdict) and the explanation of its pods."""
 
@@ -42,12 +42,13 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The verdict on a waiting group, with what it was computed from."""
+    """The verdict on a waiting group, with what it was computed from; `answer` is for the action that left it."""
 
     state: GroupState
     token: int
     world: int
     verdict: Verdict
+    answer: object = None
 
 
 @dataclass(slots=True)
@@ -163,9 +164,17 @@ class SessionCache:
         return changed, gone
 
     def finish(
-        self, changed: list[GroupState], gone: list[str], waiting: dict[str, GroupState], ledger: Ledger
+        self,
+        changed: list[GroupState],
+        gone: list[str],
+        waiting: dict[str, GroupState],
+        told: dict[str, Told],
+        delayed: dict[str, float],
+        ledger: Ledger,
     ) -> None:
-        """Take over what a finished session has seen."""
+        """Take over what a finished session has seen and said."""
+        self.told.update(told)
+        self.delayed = delayed
         for state in changed:
             self.seen[state.key] = state
         for key in gone:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod
-from scheduler.model.verdict import Code, Fact, Verdict
+from scheduler.model.verdict import Code, Verdict, verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,36 +58,28 @@ def required_total(state: GroupState) -> int:
 def membership(state: GroupState) -> Verdict | None:
     """Return None when the waiting members can complete the minimum, else which are missing or gated."""
     missing = needs(state)
-    minimum = required_total(state)
-    facts: dict[str, Fact] = {
-        "members": state.existing,
-        "minimum": minimum,
-        "gated": len(state.gated),
-        "missing": max(0, minimum - state.existing),
-    }
     if len(state.waiting) < missing.total:
         gated_suffice = len(state.waiting) + len(state.gated) >= missing.total
-        return _verdict(Code.GATED if gated_suffice else Code.NOT_ENOUGH_MEMBERS, facts)
-    waiting = count_by_role(state.waiting)
-    gated = count_by_role(state.gated)
+        return verdict(
+            Code.GATED if gated_suffice else Code.NOT_ENOUGH_MEMBERS,
+            existing=state.existing,
+            minimum=required_total(state),
+            gated=len(state.gated),
+        )
+    waiting, gated = count_by_role(state.waiting), count_by_role(state.gated)
+    minimums = {role.name: role.count for role in state.group.roles}
     for role, count in missing.roles:
         have = waiting.get(role, 0)
         if have < count:
-            code = Code.GATED if have + gated.get(role, 0) >= count else Code.NOT_ENOUGH_MEMBERS
-            minimums = {wanted.name: wanted.count for wanted in state.group.roles}
-            short = count - have
-            own: dict[str, Fact] = {
-                "role": role,
-                "role_minimum": minimums[role],
-                "role_members": minimums[role] - short,
-                "missing": short,
-            }
-            return _verdict(code, facts | own)
+            gates = gated.get(role, 0)
+            return verdict(
+                Code.GATED if have + gates >= count else Code.NOT_ENOUGH_MEMBERS,
+                role=role,
+                existing=minimums[role] - count + have + gates,
+                minimum=minimums[role],
+                gated=gates,
+            )
     return None
-
-
-def _verdict(code: Code, facts: Mapping[str, Fact]) -> Verdict:
-    return Verdict(code=code, facts=tuple(sorted(facts.items())))
 
 
 def by_role(pods: Iterable[Pod], wanted: Mapping[str, int], total: int) -> tuple[Pod, ...]:

@@ -8,12 +8,12 @@ which names the plugin; the session confines it to the group, queue or shape tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.framework.protocols import HOOKS, Misfit, NoOpinion, Only, Opinion, SortKey, View, Wish
+from scheduler.framework.protocols import HOOKS, Misfit, NoOpinion, Only, Opinion, View, Wish
 from scheduler.framework.registry import Configured
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import NodeClass
@@ -21,6 +21,9 @@ from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
 from scheduler.model.resources import Amounts
 from scheduler.model.verdict import Verdict
+
+WholeKey: TypeAlias = tuple[tuple[bool, int | float | str], ...]
+"""Keys of all plugins, each part marked with whether it is text, so that any two compare."""
 
 
 class HookRaised(Exception):
@@ -77,24 +80,24 @@ class Hooks:
                 failures.append(raised)
         return failures
 
-    def _keys(self, name: str, *args: Any) -> SortKey:
-        key: SortKey = ()
+    def _keys(self, name: str, *args: Any) -> WholeKey:
+        key: WholeKey = ()
         for hook in self._of[name]:
             part = hook(*args)
-            if not isinstance(part, tuple):
-                raise hook.wrong(part, "a tuple")
-            key += part
+            if not isinstance(part, tuple) or not all(isinstance(item, (int, float, str)) for item in part):
+                raise hook.wrong(part, "a tuple of numbers and strings")
+            key += tuple((isinstance(item, str), item) for item in part)
         return key
 
-    def order_queues(self, queue: Queue, view: View) -> SortKey:
+    def order_queues(self, queue: Queue, view: View) -> WholeKey:
         """Return the queue's whole key."""
         return self._keys("order_queues", queue, view)
 
-    def order_groups(self, state: GroupState, view: View) -> SortKey:
+    def order_groups(self, state: GroupState, view: View) -> WholeKey:
         """Return the group's whole key."""
         return self._keys("order_groups", state, view)
 
-    def order_members(self, pod: Pod) -> SortKey:
+    def order_members(self, pod: Pod) -> WholeKey:
         """Return the member's whole key."""
         return self._keys("order_members", pod)
 

@@ -87,6 +87,10 @@ class Arguments:
         rest = [name for name in self._values if name not in self._taken and is_name(name)]
         return {name: self.integer(name, 0, low=low, high=high) for name in sorted(rest)}
 
+    def refuse(self, name: str, message: str) -> BadPlugin:
+        """Return the error to raise about an argument, with its whole path."""
+        return BadPlugin(f"{self._path}.{name}", message)
+
     def finish(self) -> None:
         """Raise `BadPlugin` when an argument was given that the plugin does not know."""
         for name in self._values:

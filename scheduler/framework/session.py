@@ -12,18 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from scheduler.framework.cache import Outcome, SessionCache
+from scheduler.framework.cache import Outcome, SessionCache, Told
 from scheduler.framework.fits import Fit
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.statement import Statement
 from scheduler.model.decisions import Decision, Decisions, Place
 from scheduler.model.groups import GroupState
+from scheduler.model.nodes import HOSTNAME
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import DEFAULT_QUEUE, Queue
 from scheduler.model.snapshot import NodeTable, Snapshot
@@ -33,10 +36,28 @@ log = structlog.get_logger("muster.session")
 _HOLDERS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Limits of one placement search; only the deterministic time (solver seconds) decides."""
+
+    max_deterministic_time: float = 1.0
+    wall_limit: float = 2.0
+    workers: int = 1
+
+
 class Session:
     """See the module. Implements `protocols.View`."""
 
-    def __init__(self, snapshot: Snapshot, cache: SessionCache, *, session_id: str, seed: int = 0) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        cache: SessionCache,
+        *,
+        session_id: str,
+        seed: int = 0,
+        budget: Budget | None = None,
+    ) -> None:
+        self.budget = budget or Budget()
         self.snapshot, self.cache, self.hooks = snapshot, cache, cache.hooks
         self.session_id, self.seed = session_id, seed
         self.table: NodeTable = snapshot.table
@@ -47,15 +68,19 @@ class Session:
         self.space, self.world = cache.space(snapshot), cache.world(snapshot)
         self.changed, self.gone = cache.changes(snapshot)
         self.waiting: dict[str, GroupState] = self._waiting()
+        """Groups that may need something, sorted by key: with waiting members, or with an object and no members yet."""
         self.placed: dict[str, str] = {}
         self.places: list[Place] = []
         self.placed_of: dict[str, list[Place]] = {}
         self.said: list[Decision] = []
+        self._told: dict[str, Told] = {}
+        self._delayed = {key: when for key, when in cache.delayed.items() if when > snapshot.now}
         self.verdicts: dict[str, Verdict] = {}
         self.admitted: dict[str, None] = {}
         self.counters: dict[str, float] = {}
         self.wake_at: float | None = None
         self._refused = self._refusals()
+        self._queue_keys: dict[str, tuple[Any, ...]] = {}
         self._rows: dict[str, int] | None = None
         for raised in self.hooks.on_session(self):
             self._count_fault(raised, "")
@@ -90,6 +115,23 @@ class Session:
             self._rows = {name: number for number, name in enumerate(self.table.names)}
         return self._rows.get(node)
 
+    def domains(self, label: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+        """Return for each node the number of its domain (-1: it has no such label), and the domains' names."""
+        key = ("domains", self.space, label)
+        known: tuple[NDArray[np.int64], tuple[str, ...]] | None = self.cache.memo.get(key)
+        if known is None:
+            table = self.table
+            if label == HOSTNAME:
+                known = np.arange(len(table.names), dtype=np.int64), table.names
+            else:
+                values = [node_class.label(label) for node_class in table.classes]
+                names = tuple(sorted({value for value in values if value is not None}))
+                number = {name: position for position, name in enumerate(names)}
+                of_class = np.array([-1 if value is None else number[value] for value in values], dtype=np.int64)
+                known = (of_class[table.class_of] if values else np.zeros(0, dtype=np.int64)), names
+            self.cache.memo.put(key, known)
+        return known
+
     def queue_of(self, state: GroupState) -> str:
         """Name of the queue that the group waits in."""
         return state.queue or DEFAULT_QUEUE
@@ -98,6 +140,16 @@ class Session:
         """The queue object of a name or a path; one without settings where there is none."""
         queues = self.snapshot.queues
         return queues.get(name) or queues.get(name.rpartition("/")[2]) or Queue(name=name)
+
+    def queue_key(self, name: str) -> tuple[Any, ...]:
+        """The queue's key as of now. Raises `HookRaised` the first time; later the last good key is kept."""
+        try:
+            self._queue_keys[name] = self.hooks.order_queues(self.queue(name), self)
+        except HookRaised as raised:
+            if name not in self._queue_keys:
+                raise
+            self._count_fault(raised, "")
+        return self._queue_keys[name]
 
     def refused_rows(self, pod: Pod) -> tuple[int, ...]:
         """Rows that this pod is kept away from for a while, after the binder or a kubelet refused it there."""
@@ -120,13 +172,13 @@ class Session:
         return sum(len(place.assignments) for place in self.placed_of.get(state.key, ()))
 
     def holders(self, resource: str) -> tuple[tuple[str, int], ...]:
-        """Who holds most of a resource: up to three (name, amount), largest first."""
+        """Who holds most of a resource: up to three ("3 pods of NAME", amount), largest first."""
         key = ("holders", self.world, resource)
         known: tuple[tuple[str, int], ...] | None = self.cache.memo.get(key)
         if known is None:
             amounts = [
-                (-value, label)
-                for label, (_, held) in self.snapshot.usage.items()
+                (-value, f"{pods} {'pod' if pods == 1 else 'pods'} of {label}")
+                for label, (pods, held) in self.snapshot.usage.items()
                 for name, value in held
                 if name == resource and value > 0
             ]
@@ -140,7 +192,7 @@ class Session:
             return waiting
         keys = {key: None for key in waiting if key in self.snapshot.groups}
         for state in self.changed:
-            if state.waiting:
+            if state.waiting or (state.group.has_object and not state.placed):
                 keys[state.key] = None
             else:
                 keys.pop(state.key, None)
@@ -175,9 +227,9 @@ class Session:
         """Leave a verdict on a group that has to wait."""
         self.verdicts[state.key] = why
 
-    def remember(self, state: GroupState, why: Verdict, token: int) -> None:
+    def remember(self, state: GroupState, why: Verdict, answer: object = None) -> None:
         """Keep the verdict for later sessions in which nothing that it depends on has changed."""
-        self.cache.outcomes[state.key] = Outcome(state, token, self.world, why)
+        self.cache.outcomes[state.key] = Outcome(state, self.ledger.token, self.world, why, answer)
 
     def recall(self, state: GroupState) -> Verdict | None:
         """Return the verdict that this group would get again, or None when that is not known."""
@@ -189,6 +241,20 @@ class Session:
     def say(self, decision: Decision) -> None:
         """Add a status or an explanation to the output."""
         self.said.append(decision)
+
+    def told(self, state: GroupState) -> Told:
+        """What has been said about this group; nothing yet when another object had its key."""
+        known = self._told.get(state.key) or self.cache.told.get(state.key)
+        return known if known is not None and known.uid == state.group.uid else Told(uid=state.group.uid)
+
+    def note(self, state: GroupState, told: Told) -> None:
+        """Remember what has been said, once the session has ended well."""
+        self._told[state.key] = told
+
+    def delay(self, state: GroupState, due: float) -> None:
+        """Look at what the group's object should say again at that time, whatever happens until then."""
+        self._delayed[state.key] = due
+        self.wake_no_later_than(due)
 
     def wake_no_later_than(self, when: float) -> None:
         """Ask for a session at that time even if nothing happens."""
@@ -217,13 +283,19 @@ class Session:
             for state in states:
                 self.reject(
                     state,
-                    verdict(Code.MISCONFIGURED, plugin=raised.plugin, hook=raised.hook, message=repr(raised.error)),
+                    verdict(
+                        Code.MISCONFIGURED,
+                        field=f"plugin {raised.plugin}",
+                        message=f"raised in {raised.hook}: {raised.error!r}",
+                    ),
                 )
         except Exception as error:  # the fence: whatever is wrong with one group, the others are served
             self.count("group_failures")
             log.exception("group_failed", session=self.session_id, group=states[0].key if states else "")
             for state in states:
-                self.reject(state, verdict(Code.MISCONFIGURED, plugin="", hook="", message=repr(error)))
+                self.reject(
+                    state, verdict(Code.MISCONFIGURED, field="scheduler", message=f"failed on this group: {error!r}")
+                )
 
     def _count_fault(self, raised: HookRaised, group: str) -> None:
         first = not any(name.startswith("plugin_failures") for name in self.counters)
@@ -236,5 +308,5 @@ class Session:
 
     def close(self) -> Decisions:
         """End the session: let the cache take over what was seen, and return the output."""
-        self.cache.finish(self.changed, self.gone, self.waiting, self.ledger)
+        self.cache.finish(self.changed, self.gone, self.waiting, self._told, self._delayed, self.ledger)
         return self.decisions()

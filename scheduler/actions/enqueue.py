@@ -1,0 +1,23 @@
+"""Enqueue: which groups whose object waits at the door may enter the competition.
+
+Operators of Volcano's kind create a group's pods only after its object says Inqueue, so entry must not depend on
+members. Entry is a mark in the session; the status step writes it unless the group is placed in the same session.
+"""
+
+from __future__ import annotations
+
+from scheduler.actions.gates import malformed
+from scheduler.framework.session import Session
+
+AT_THE_DOOR = ("", "Pending")
+"""Phases (neutral words) of an object that has not been let in."""
+
+
+def run(session: Session) -> None:
+    """Admit every group with an object that is well formed and that no plugin keeps out."""
+    for state in session.waiting.values():
+        if not state.group.has_object or state.group.phase not in AT_THE_DOOR:
+            continue
+        with session.guard(state):
+            if malformed(session, state) is None and session.hooks.admits(state, session) is None:
+                session.admitted[state.key] = None

@@ -1,0 +1,162 @@
+"""The last step of a session: what each group's object should say, and why its members wait. Said on change only.
+
+Decided here: the phase of a group, what counts as news, and when small news waits. A new phase, another reason or a new
+waiting member is said at once. Other numbers in the same words wait until some seconds have passed since the last time,
+and counts wait while members are on their way, so that the start of a gang costs one status write and a busy cluster
+does not rewrite a thousand conditions a session. Nothing waits for ever: the session asks to be woken.
+
+What was said is remembered in the cache by content; after a restart everything is said once more, and the writer drops
+what the objects already say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from scheduler.actions.enqueue import AT_THE_DOOR
+from scheduler.framework.cache import Told
+from scheduler.framework.gangs import is_running, needs, required_total
+from scheduler.framework.session import Session
+from scheduler.model.decisions import Explain, SetStatus
+from scheduler.model.groups import GroupState
+from scheduler.model.verdict import Verdict
+
+COUNTS_AFTER = 1.0
+"""Seconds between a group's last status and one in which only counts differ."""
+NUMBERS_AFTER = 5.0
+"""Seconds between saying a reason and saying the same reason with other numbers."""
+AGAIN_AFTER = 60.0
+"""Seconds after which what was said is said again when the object still does not show it."""
+
+
+def run(session: Session) -> None:
+    """Add statuses and explanations to the session's output."""
+    keys = dict.fromkeys(state.key for state in session.changed)
+    keys.update(dict.fromkeys(session.waiting))
+    for key, when in session.cache.delayed.items():
+        if when <= session.now:
+            keys[key] = None
+        else:
+            session.wake_no_later_than(when)
+    for key in sorted(keys):
+        state = session.snapshot.groups.get(key)
+        if state is None:
+            continue
+        with session.guard(state):
+            _say_status(session, state)
+            _say_why(session, state)
+
+
+def phase_of(state: GroupState, *, admitted: bool) -> str:
+    """Return the group's phase in neutral words."""
+    alive = len(state.waiting) + len(state.gated) + len(state.assumed) + len(state.bound) + len(state.terminating)
+    if not alive and (state.succeeded or state.failed):
+        return "Completed" if not state.failed or len(state.succeeded) >= required_total(state) else "Failed"
+    if is_running(state):
+        return "Degraded" if needs(state).total else "Running"
+    if state.placed:
+        return "Scheduling"
+    return "Inqueue" if admitted or state.group.phase not in (*AT_THE_DOOR, "Completed", "Failed") else "Pending"
+
+
+def counts_of(state: GroupState) -> tuple[tuple[str, int], ...]:
+    """Return the members' counts in the order in which SetStatus lists them."""
+    return (
+        ("desired", state.group.min_member),
+        ("existing", state.existing),
+        ("gated", len(state.gated)),
+        ("bound", len(state.bound)),
+        ("running", sum(pod.phase == "Running" for pod in state.bound)),
+        ("succeeded", len(state.succeeded)),
+        ("failed", len(state.failed)),
+    )
+
+
+def _shown(state: GroupState, phase: str, counts: Iterable[tuple[str, int]]) -> bool:
+    """Whether the object, as last read, says this phase and these counts (as far as its kind has them)."""
+    if state.group.phase != phase:
+        return False
+    read = dict(state.group.counts)
+    return all(read.get(name, value) == value for name, value in counts) if read else True
+
+
+def _say_status(session: Session, state: GroupState) -> None:
+    group = state.group
+    if not group.has_object or not group.uid or group.deleting or state.missing_object:
+        return
+    phase = phase_of(state, admitted=state.key in session.admitted)
+    if session.placed_now(state) or (state.assumed and phase == "Scheduling"):
+        return  # its members are on their way; the next word is Running
+    started = phase in ("Running", "Completed", "Degraded")
+    why = None if started else session.verdicts.get(state.key)
+    counts = counts_of(state)
+    wanted = (phase, counts, why)
+    read = (group.phase, group.counts, group.conditions)
+    told = session.told(state)
+    if not told.status:
+        if why is None and _shown(state, phase, counts):
+            session.note(state, replace(told, status=wanted, read=read))
+            return
+    elif told.status == wanted:
+        overdue = session.now - told.status_at >= AGAIN_AFTER
+        if _shown(state, phase, counts) or (told.read == read and not overdue):
+            return
+    elif not _is_due(session, state, told, wanted):
+        return
+    session.note(state, replace(told, status=wanted, read=read, status_at=session.now))
+    session.say(SetStatus(group=group.key, uid=group.uid, phase=phase, counts=counts, verdict=why))
+
+
+def _is_due(session: Session, state: GroupState, told: Told, wanted: tuple[object, ...]) -> bool:
+    """Whether the difference is worth a write now; otherwise remember when it will be."""
+    old_phase, old_counts, old_why = told.status
+    phase, counts, why = wanted
+    if phase != old_phase or _reason(why) != _reason(old_why):
+        return True
+    in_flight = bool(state.assumed) or any(pod.phase != "Running" for pod in state.bound)
+    wait = NUMBERS_AFTER if counts == old_counts or in_flight else COUNTS_AFTER
+    due = told.status_at + wait
+    if session.now >= due:
+        return True
+    session.delay(state, due)
+    return False
+
+
+def _reason(why: object) -> tuple[object, ...]:
+    """What of a verdict is news at once: its code, whether it is for good, and the words that are not numbers."""
+    if not isinstance(why, Verdict):
+        return ()
+    words = tuple((name, value) for name, value in why.facts if isinstance(value, str))
+    return (why.code, why.permanent, words)
+
+
+def _say_why(session: Session, state: GroupState) -> None:
+    why = session.verdicts.get(state.key)
+    pods = session.remaining(state)
+    told = session.told(state)
+    if why is None or not pods:
+        if told.verdict is not None:
+            session.note(state, replace(told, verdict=None, pods=frozenset()))
+        return
+    if told.verdict == why and not _unseen(session, state, told):
+        fresh = tuple(pod.uid for pod in pods if pod.uid not in told.pods)
+        if fresh:
+            session.note(state, replace(told, pods=told.pods.union(fresh)))
+            session.say(Explain(group=state.key, verdict=why, pods=fresh))
+        return
+    due = told.explained_at + NUMBERS_AFTER
+    news = told.verdict is None or _reason(told.verdict) != _reason(why)
+    if not news and due > session.now and all(pod.uid in told.pods for pod in pods):
+        session.delay(state, due)
+        return
+    uids = tuple(pod.uid for pod in pods)
+    session.note(state, replace(told, verdict=why, pods=frozenset(uids), explained_at=session.now))
+    session.say(Explain(group=state.key, verdict=why, pods=uids))
+
+
+def _unseen(session: Session, state: GroupState, told: Told) -> bool:
+    """Whether, long after it was said, some member still shows no condition: the write was lost or dropped."""
+    if session.now - told.explained_at < AGAIN_AFTER:
+        return False
+    return any(pod.condition is None and pod.uid in told.pods for pod in state.waiting)

@@ -1,0 +1,200 @@
+"""Why a group that waits for room waits: numbers that are true of the amounts at the end of the session.
+
+Decided here: which resource is named, and whether the gang never fits, lacks room, has room in pieces that are too
+small, or lacks it in one domain only. Makes facts, never sentences. What is said to fit has been placed, not guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.actions.ask import Ask, Kind
+from scheduler.actions.placing import Found, Nothing, could_ever, solve
+from scheduler.framework.protocols import WithinDomain
+from scheduler.framework.session import Session
+from scheduler.model.resources import PODS
+from scheduler.model.verdict import Code, Fact, Verdict
+
+REFUSED = "node(s) had just refused the pod"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Room:
+    """One kind of member against the nodes: where it may run, and how many of it each node could take now."""
+
+    kind: Kind
+    wanted: int
+    mask: NDArray[np.bool_]
+    request: NDArray[np.int64]
+    each: NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        return int(self.each.sum())
+
+
+def explain(session: Session, ask: Ask, answer: Nothing) -> Verdict:
+    """Return the verdict on an ask that has no placement now; equal asks get the same one."""
+    key = ("why", session.ledger.token, session.world, ask.signature, answer.proven)
+    known: Verdict | None = session.cache.memo.get(key)
+    if known is None:
+        known = _explain(session, ask, answer)
+        session.cache.memo.put(key, known)
+    return known
+
+
+def _explain(session: Session, ask: Ask, answer: Nothing) -> Verdict:
+    rooms = [_room(session, kind, wanted) for kind, wanted in zip(ask.kinds, ask.members, strict=True)]
+    scarce = max(rooms, key=lambda room: (room.total < room.wanted, room.wanted - min(room.wanted, room.total)))
+    resource, needed, free, held = _scarcest(session, rooms, scarce)
+    facts: dict[str, Fact] = {
+        "members": sum(room.wanted for room in rooms),
+        "resource": resource,
+        "needed": needed,
+        "free": free,
+        "nodes": int(np.logical_or.reduce([room.mask for room in rooms]).sum()),
+        "short": max(0, needed - free),
+        "largest": int(held.max(initial=0)),
+        "placeable": _placeable(session, ask, rooms),
+    }
+    if scarce.kind.role:
+        facts["role"] = scarce.kind.role
+    holders = session.holders(resource)
+    if holders:
+        facts["holders"] = holders
+    code, permanent = Code.RESOURCES, False
+    if not could_ever(session, ask):
+        permanent = True
+        facts |= _limits(session, rooms, scarce, resource, needed)
+    elif not answer.proven:
+        code = Code.SEARCH_BUDGET_EXHAUSTED
+    elif (level := _binding_level(session, ask)) is not None:
+        code = Code.TOPOLOGY
+        facts |= _best_domain(session, level, scarce, resource, needed)
+    elif needed <= free:
+        code = Code.FRAGMENTED
+    return Verdict(
+        code=code,
+        facts=tuple(sorted(facts.items())),
+        nodes=_reasons(session, scarce),
+        total=len(session.table.names),
+        permanent=permanent,
+    )
+
+
+def _room(session: Session, kind: Kind, wanted: int) -> _Room:
+    mask = session.fit(kind.shape).mask
+    if kind.refused:
+        mask = mask.copy()
+        mask[list(kind.refused)] = False
+    request = session.request(kind.shape)
+    each = np.where(mask, np.maximum(session.open_slots, 0), 0)
+    for row in np.flatnonzero(request):
+        each = np.minimum(each, np.maximum(session.free[row], 0) // request[row])
+    if session.missing_resources(kind.shape):
+        each = np.zeros_like(each)
+    return _Room(kind=kind, wanted=wanted, mask=mask, request=request, each=each)
+
+
+def _scarcest(session: Session, rooms: list[_Room], scarce: _Room) -> tuple[str, int, int, NDArray[np.int64]]:
+    """Return the resource to name, what is needed and free of it, and what each eligible node has free.
+
+    The one that is shortest in proportion; when none is short in sum, the one of which the fewest members fit.
+    """
+    absent = session.missing_resources(scarce.kind.shape)
+    if absent:
+        name = absent[0]
+        needed = sum(room.wanted * dict(room.kind.shape.requests).get(name, 0) for room in rooms)
+        return name, needed, 0, np.zeros(0, dtype=np.int64)
+    best: tuple[float, float, bool, str] | None = None
+    chosen: tuple[str, int, int, NDArray[np.int64]] = (PODS, 0, 0, np.zeros(0, dtype=np.int64))
+    names = session.table.resources
+    for number in (*(int(row) for row in np.flatnonzero(scarce.request)), len(names)):
+        name = names[number] if number < len(names) else PODS
+        asked = [int(room.request[number]) if name != PODS else 1 for room in rooms]
+        mask = np.logical_or.reduce([room.mask for room, one in zip(rooms, asked, strict=True) if one])
+        source = session.free[number] if name != PODS else session.open_slots
+        held = np.maximum(source[mask], 0)
+        needed = sum(room.wanted * one for room, one in zip(rooms, asked, strict=True))
+        free = int(held.sum())
+        one = int(scarce.request[number]) if name != PODS else 1
+        missing = max(0, needed - free) / needed if needed else 0.0
+        rank = (-missing, float((held // one).sum()), "/" not in name, name)
+        if best is None or rank < best:
+            best, chosen = rank, (name, needed, free, held)
+    return chosen
+
+
+def _placeable(session: Session, ask: Ask, rooms: list[_Room]) -> int:
+    """How many of the members could start now if the others were not needed."""
+    wanted = sum(room.wanted for room in rooms)
+    if len(rooms) == 1 and not ask.wishes:
+        return min(wanted, rooms[0].total)
+    answer = solve(session, replace(ask, each=True, roles=()))
+    return min(wanted, sum(int(counts.sum()) for _, counts in answer.parts)) if isinstance(answer, Found) else 0
+
+
+def _limits(session: Session, rooms: list[_Room], scarce: _Room, resource: str, needed: int) -> dict[str, Fact]:
+    """Why it would not fit the empty cluster either: all of it together, or no node is large enough for one member."""
+    table = session.table
+    ever = session.fit(scarce.kind.shape).ever
+    if resource in table.resources:
+        amounts = table.allocatable[table.resources.index(resource)][ever]
+    else:
+        amounts = table.slots[ever] if resource == PODS else np.zeros(0, dtype=np.int64)
+    one = dict(scarce.kind.shape.requests).get(resource, 1 if resource == PODS else 0)
+    capacity, largest = int(amounts.sum()), int(amounts.max(initial=0))
+    if not ever.any():
+        return {"message": "no node may run it"}
+    if largest < one:
+        return {"each": one, "largest": largest}
+    if capacity < needed:
+        return {"capacity": capacity, "each": one}
+    return {"message": "not even when the cluster is empty"}
+
+
+def _binding_level(session: Session, ask: Ask) -> str | None:
+    """The label whose domains are too small, when the gang would fit without that rule."""
+    required = [wish for wish in ask.wishes if isinstance(wish, WithinDomain) and wish.required]
+    if not required:
+        return None
+    loose = replace(ask, wishes=tuple(wish for wish in ask.wishes if wish not in required))
+    return required[-1].label if isinstance(solve(session, loose), Found) else None
+
+
+def _best_domain(session: Session, level: str, scarce: _Room, resource: str, needed: int) -> dict[str, Fact]:
+    ids, names = session.domains(level)
+    known = (ids >= 0) & scarce.mask
+    if not known.any():
+        return {"level": level, "message": "no node that may run it has the label"}
+    rooms = np.bincount(ids[known], weights=scarce.each[known], minlength=len(names))
+    best = int(np.argmax(rooms))
+    inside = known & (ids == best)
+    table = session.table
+    source = session.free[table.resources.index(resource)] if resource in table.resources else session.open_slots
+    free = int(np.maximum(source[inside], 0).sum())
+    return {"level": level, "domain": names[best], "free": free, "short": max(0, needed - free)}
+
+
+def _reasons(session: Session, room: _Room) -> tuple[tuple[str, int], ...]:
+    """Count the nodes by why they take no further member, in kube-scheduler's words, after those that would fit."""
+    fit = session.fit(room.kind.shape)
+    reasons = dict(fit.misfits)
+    refused = int(fit.mask.sum() - room.mask.sum())
+    if refused:
+        reasons[REFUSED] = refused
+    left = room.mask
+    for name in session.missing_resources(room.kind.shape):
+        reasons[f"Insufficient {name}"] = int(left.sum())
+    for row in np.flatnonzero(room.request):
+        rest = session.free[row] - room.each * room.request[row]
+        short = int((left & (rest < room.request[row])).sum())
+        if short:
+            reasons[f"Insufficient {session.table.resources[int(row)]}"] = short
+    full = int((left & (session.open_slots - room.each < 1)).sum())
+    if full:
+        reasons["Too many pods"] = full
+    return tuple(sorted(reasons.items()))

@@ -1,0 +1,88 @@
+"""What must hold after every action, checked from the snapshot and the decisions alone, not from the ledger's word.
+
+Used in every test and on a sample of sessions in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from scheduler.framework.gangs import count_by_role
+from scheduler.framework.session import Session
+from scheduler.model.decisions import Place
+from scheduler.model.groups import GroupState
+from scheduler.model.pods import Pod
+
+
+def validate(session: Session) -> list[str]:
+    """Return one sentence for each violation, in a fixed order; empty when all is well."""
+    found: list[str] = []
+    seen: dict[str, str] = {}
+    by_group: dict[str, list[Place]] = {}
+    used = session.table.used.copy()
+    pods = session.table.pods.copy()
+    for place in session.places:
+        state = session.snapshot.groups.get(place.group)
+        if state is None:
+            found.append(f"{place.group} is placed but not in the snapshot")
+            continue
+        by_group.setdefault(place.group, []).append(place)
+        waiting = {pod.uid: pod for pod in state.waiting}
+        for one in place.assignments:
+            if one.uid in seen:
+                found.append(f"pod {one.namespace}/{one.pod} is placed twice: on {seen[one.uid]} and {one.node}")
+            seen[one.uid] = one.node
+            row, pod = session.row(one.node), waiting.get(one.uid)
+            if row is None or pod is None:
+                what = "its node" if row is None else "it"
+                found.append(f"pod {one.namespace}/{one.pod} is placed on {one.node} but {what} is not in the snapshot")
+                continue
+            shape = session.snapshot.shapes[pod.shape]
+            if not session.fit(shape).mask[row]:
+                found.append(f"pod {one.namespace}/{one.pod} may not run on {one.node}")
+            used[:, row] += session.request(shape)
+            pods[row] += 1
+    for key in sorted(by_group):
+        found.extend(_minimum(session.snapshot.groups[key], by_group[key]))
+    found.extend(_capacity(session, used, pods))
+    return found
+
+
+def _minimum(state: GroupState, places: list[Place]) -> list[str]:
+    waiting: Mapping[str, Pod] = {pod.uid: pod for pod in state.waiting}
+    new = [waiting[one.uid] for place in places for one in place.assignments if one.uid in waiting]
+    if state.ever_ran and state.placed:
+        return []
+    total = state.placed + len(new)
+    if total < state.group.min_member:
+        return [f"{state.key} is placed with {total} of {state.group.min_member} members"]
+    roles = count_by_role((*state.assumed, *state.bound, *state.succeeded, *new))
+    short = [role.name for role in state.group.roles if roles.get(role.name, 0) < role.count]
+    if short:
+        return [f"{state.key} is placed without the minimum of role {', '.join(short)}"]
+    first = places[0]
+    if not state.placed and first.minimum != len(first.assignments):
+        return [f"{state.key} starts with a decision of which {first.minimum} of {len(first.assignments)} may be bound"]
+    return []
+
+
+def _capacity(
+    session: Session,
+    used: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    pods: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+) -> list[str]:
+    table = session.table
+    found: list[str] = []
+    over = (used > table.allocatable) & (used > table.used)
+    for resource, row in zip(*np.nonzero(over), strict=True):
+        found.append(f"node {table.names[int(row)]} is over its allocatable {table.resources[int(resource)]}")
+    crowded = (pods > table.slots) & (pods > table.pods)
+    found.extend(f"node {table.names[int(row)]} is over its pod slots" for row in np.flatnonzero(crowded))
+    ledger = session.ledger
+    if not np.array_equal(table.allocatable - used, ledger.free) or not np.array_equal(
+        table.slots - pods, ledger.open_slots
+    ):
+        found.append("the ledger does not hold what the decisions charge")
+    return found
