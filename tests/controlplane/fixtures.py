@@ -6,6 +6,7 @@ Invariant: a test's pods are gone when the test is over, so that the next one fi
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Iterator
@@ -33,7 +34,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     needed = {program for fixture, programs in _NEEDED.items() if fixture in asked for program in programs}
     capture = session.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():  # the progress is for the person who waits
+    with (
+        capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
+    ):  # the progress is for the person who waits
         try:
             build.ensure(*sorted(needed))
         except build.BuildError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from tests.controlplane.rest import ApiError, Json, Rest
 
@@ -45,7 +46,7 @@ def register_node(rest: Rest, node: Json) -> Json:
 
 def renew_lease(rest: Rest, name: str, seconds: int = 40) -> None:
     """One heart-beat of a node, for clusters that are started with a short grace period."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": name, "leaseDurationSeconds": seconds, "renewTime": now}
     try:
         rest.patch(f"{_LEASES}/{name}", {"spec": spec})

@@ -18,7 +18,7 @@ import pytest
 from tests.controlplane.cluster import ControlPlane, StartError
 from tests.controlplane.crds import apply_crds, read_crds
 from tests.controlplane.fixtures import CRD_FOLDER, GPU, create_namespace, delete_namespace
-from tests.controlplane.nodes import NOT_READY_TAINT
+from tests.controlplane.nodes import NOT_READY_TAINT, renew_lease, set_ready
 from tests.controlplane.rest import ApiError, Json, Rest, resource_path
 
 pytestmark = pytest.mark.real
@@ -173,6 +173,32 @@ def test_a_node_registered_as_not_ready_keeps_the_taint(real_control_plane: Cont
     node = real_control_plane.register_node("fake-b", {"cpu": "1"}, ready=False)
     real_control_plane.rest.delete("/api/v1/nodes/fake-b")
     assert NOT_READY_TAINT in [each["key"] for each in node["spec"]["taints"]]
+
+
+def test_the_controllers_taint_a_fake_node_that_reports_trouble(real_control_plane: ControlPlane) -> None:
+    rest = real_control_plane.rest
+
+    def taints() -> set[str]:
+        return {each["key"] for each in rest.get("/api/v1/nodes/fake-d")["spec"].get("taints", [])}
+
+    real_control_plane.register_node("fake-d", {"cpu": "1"})
+    try:
+        set_ready(rest, "fake-d", False)
+        wait_for(lambda: NOT_READY_TAINT in taints(), 30, "the node is tainted")
+        set_ready(rest, "fake-d", True)
+        wait_for(lambda: taints() == set(), 30, "the taint is taken back")
+    finally:
+        rest.delete("/api/v1/nodes/fake-d")
+
+
+def test_a_lease_is_made_and_then_renewed(real_control_plane: ControlPlane) -> None:
+    path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/fake-e"
+    times = []
+    for _ in range(2):
+        renew_lease(real_control_plane.rest, "fake-e")
+        times.append(real_control_plane.rest.get(path)["spec"]["renewTime"])
+    real_control_plane.rest.delete(path)
+    assert times[0] < times[1]
 
 
 def test_benchmark_mode_has_no_controllers_and_no_taint_on_new_nodes() -> None:

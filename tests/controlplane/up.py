@@ -28,8 +28,8 @@ def _arguments() -> argparse.Namespace:
 def main() -> None:
     options = _arguments()
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    for ending in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, lambda *_: stop.set())
     say("starting etcd and kube-apiserver")
     with ControlPlane(scheduler=options.scheduler, benchmark=options.benchmark) as cluster:
         say(f"installed {len(cluster.apply_crds(CRD_FOLDER))} custom resource definitions")
