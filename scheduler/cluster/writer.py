@@ -15,7 +15,7 @@ import asyncio
 import random
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
@@ -91,7 +91,7 @@ class Request:
     body: Any
 
 
-def _no_cure(_error: ApiError) -> bool:
+async def _no_cure(_error: ApiError) -> bool:
     return False
 
 
@@ -109,7 +109,7 @@ class Write:
     method: str
     content_type: str
     build: Callable[[], Request | None]
-    cure: Callable[[ApiError], bool] = _no_cure
+    cure: Callable[[ApiError], Awaitable[bool]] = _no_cure
 
 
 @dataclass(slots=True)
@@ -234,6 +234,10 @@ class Writer:
         """Note that the object of this key is gone: what waits for it is not written."""
         self._written.pop(key, None)
         self._next.pop(key, None)
+
+    async def read(self, path: str) -> bytes:
+        """Read one object, to find out what a write meets. Raises `RequestFailed`."""
+        return await self._api.request("GET", path)
 
     @property
     def backlog(self) -> dict[str, int]:
@@ -374,16 +378,16 @@ class Writer:
         try:
             await self._api.request(write.method, request.path, body=request.body, content_type=write.content_type)
         except RequestFailed as error:
-            return self._failed(entry, error)
+            return await self._failed(entry, error)
         self._remember(write)
         return Result.DONE, None
 
-    def _failed(self, entry: _Entry, error: RequestFailed) -> tuple[Result, float | None]:
+    async def _failed(self, entry: _Entry, error: RequestFailed) -> tuple[Result, float | None]:
         """Decide what an error means."""
         write = entry.write
         self._written.pop(write.key, None)
         if isinstance(error, ApiError):
-            if write.cure(error):
+            if await write.cure(error):
                 return Result.REFUSED, 0.0
             if error.status == 409 and error.reason == "AlreadyExists":
                 return Result.DONE, None  # our own POST, whose answer was lost

@@ -341,7 +341,7 @@ async def test_a_write_that_cannot_be_built_stops_no_other(case: Case):
 async def test_a_cured_error_is_tried_again_at_once(case: Case):
     path = ["/objects/k/status"]
 
-    def cure(error: Any) -> bool:
+    async def cure(error: Any) -> bool:
         if error.status == 404 and path[0] != "/objects/k":
             path[0] = "/objects/k"
             return True

@@ -1,0 +1,518 @@
+"""What a session decided, done: bind requests, the status of groups, conditions of pods, events.
+
+Decided here: which decision becomes which write, about which object, and when an event is worth one. Must not know why
+something was decided, nor how a status or a sentence is worded (dialects and texts are given). Invariants: a placement
+is durable or the brain is told that it is not; a pod that is about to be bound, is bound, gated, ending or not ours
+gets no condition; nothing is said that the object says already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from scheduler.cluster import bindrequests, feed
+from scheduler.cluster.bindrequests import Bundle
+from scheduler.cluster.client import JSON, MERGE, STRATEGIC, ApiError, RequestFailed, path_of
+from scheduler.cluster.writer import Meter, NotCommitted, Request, Worth, Write
+from scheduler.model.bindrequest import BindRequest
+from scheduler.model.decisions import Assignment, Explain, Place, SetStatus
+from scheduler.model.groups import PodGroup
+from scheduler.model.pods import Pod
+from scheduler.model.verdict import Verdict
+
+log = structlog.get_logger(__name__)
+
+SAME_EVENT = 600.0
+"""Seconds before an event is written again with the same words."""
+SAME_REASON = 60.0
+"""Seconds before an event with the same reason is written again with other words."""
+SESSION = "scheduling.muster.sh/session"
+
+_FIRST_PAUSE = 0.5
+_LAST_PAUSE = 30.0
+_SAID_KEPT = 20_000
+_BOUND = "Bound"
+
+
+class Dialect(Protocol):
+    """What is needed of a dialect to answer in its words."""
+
+    def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
+        """Return a merge patch, or None when the object says so already."""
+
+    def api_path(self, group: PodGroup) -> str:
+        """Return the path of the object."""
+
+
+class Texts(Protocol):
+    """Verdicts in words."""
+
+    def sentence(self, verdict: Verdict) -> str:
+        """Return the sentence for a group."""
+
+    def pod_message(self, verdict: Verdict) -> str:
+        """Return the message for a waiting member."""
+
+    def condition_reason(self, verdict: Verdict) -> str:
+        """Return the reason for a waiting member."""
+
+    def note(self, text: str) -> str:
+        """Return text that fits into an event."""
+
+
+class Cache(Protocol):
+    """The picture of the cluster."""
+
+    def pod(self, uid: str) -> Pod | None:
+        """Return the pod with this uid."""
+
+    def group(self, key: str) -> PodGroup | None:
+        """Return the group with this key."""
+
+
+class Writer(Protocol):
+    """Who writes."""
+
+    def offer(self, write: Write) -> None:
+        """Queue a write."""
+
+    def offer_event(self, write: Write, *, redundant: bool = False) -> None:
+        """Queue an event."""
+
+    def forget(self, key: Any) -> None:
+        """Forget what was written."""
+
+    async def commit(self, bundle: Bundle, namespace: str, until: float, unless_doubt: float) -> None:
+        """Write a bind request. Raises `NotCommitted`."""
+
+    async def read(self, path: str) -> bytes:
+        """Read an object. Raises `RequestFailed`."""
+
+
+@dataclass(slots=True)
+class _Placing:
+    """A member on its way: in which request, and until when that is believed without seeing the request."""
+
+    request: str
+    until: float
+
+
+@dataclass(slots=True)
+class _Said:
+    """The last event of a group and reason."""
+
+    note: str
+    at: float
+
+
+class Performer:
+    """See the module. `handle` each hand-over of the brain, `watch` the events of the cache; `close` ends it."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        cache: Cache,
+        dialects: Mapping[str, Dialect],
+        texts: Texts,
+        *,
+        namespace: str,
+        epoch: Callable[[], int],
+        send: Callable[[feed.HandoverFailed], None],
+        meter: Meter,
+        deadline: float = 120.0,
+        controller: str = "muster",
+        host: str = "",
+        clock: Callable[[], float] = time.time,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._writer = writer
+        self._cache = cache
+        self._dialects = dialects
+        self._texts = texts
+        self._namespace = namespace
+        self._epoch = epoch
+        self._send = send
+        self._meter = meter
+        self._deadline = deadline
+        self._controller = controller
+        self._host = host or socket.gethostname()
+        self._clock = clock
+        self._timer = timer
+        self._placing: dict[str, _Placing] = {}
+        self._ours: set[str] = set()
+        self._members: dict[str, tuple[str, ...]] = {}
+        self._said: dict[str, dict[str, _Said]] = {}
+        self._without_subresource: set[tuple[str, str]] = set()
+        self._failures = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- from the brain -------------------------------------------------------------------------------------------
+
+    def handle(self, handover: feed.Handover) -> None:
+        """Perform the decisions of one session; returns at once."""
+        if handover.places:
+            self._place(handover)
+        for status in handover.statuses:
+            with self._fence(handover.session, status.group):
+                self._say_status(status)
+        for explain in handover.explains:
+            with self._fence(handover.session, explain.group):
+                self._explain(handover.session, explain)
+
+    @contextmanager
+    def _fence(self, session: str, group: str) -> Iterator[None]:
+        """Confine what cannot be put into words to its group."""
+        try:
+            yield
+        except Exception:
+            self._meter.count("perform_failures")
+            log.exception("decision_not_performed", session=session, group=group)
+
+    async def idle(self) -> None:
+        """Wait until no bind request is being written."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Stop; requests that are being written may or may not come to be."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- placements -----------------------------------------------------------------------------------------------
+
+    def _place(self, handover: feed.Handover) -> None:
+        deadline = self._clock() + self._deadline
+        epoch = self._epoch()
+        made = bindrequests.bundles(handover.session, epoch, deadline, self._namespace, handover.places)
+        for bundle in made:
+            self._mark(bundle)
+            self._spawn(self._commit(handover.session, epoch, deadline, bundle))
+
+    def _mark(self, bundle: Bundle) -> None:
+        until = self._timer() + self._deadline
+        for uid in _uids(bundle.places):
+            self._placing[uid] = _Placing(bundle.name, until)
+
+    async def _commit(self, session: str, epoch: int, deadline: float, bundle: Bundle) -> None:
+        """Write one request; when that fails for good, tell the brain, the later the more often it has happened."""
+        try:
+            try:
+                await self._write(bundle)
+            except NotCommitted as error:
+                if not error.taken:
+                    raise
+                # Session numbers begin anew with each brain; a name that is taken says nothing about our decision.
+                salt = bindrequests.digest(bundle.places)
+                name = f"{bundle.name}-{salt}"
+                bundle = bindrequests.bundle(name, session, epoch, deadline, self._namespace, bundle.places)
+                self._mark(bundle)
+                await self._write(bundle)
+            self._failures = 0
+        except NotCommitted as error:
+            await self._tell_failure(session, bundle, str(error))
+        except Exception as error:  # a fault of ours must not leave the brain believing in this placement
+            log.exception("handover_raised", session=session, request=bundle.name)
+            await self._tell_failure(session, bundle, repr(error))
+
+    async def _write(self, bundle: Bundle) -> None:
+        self._ours.add(bundle.name)
+        now = self._timer()
+        await self._writer.commit(bundle, self._namespace, now + self._deadline, now + self._deadline / 2)
+
+    async def _tell_failure(self, session: str, bundle: Bundle, cause: str) -> None:
+        self._failures += 1
+        self._ours.discard(bundle.name)
+        pause = min(_LAST_PAUSE, _FIRST_PAUSE * float(2 ** min(self._failures - 1, 10)))
+        self._meter.count("handover_failures")
+        log.error("handover_failed", session=session, request=bundle.name, cause=cause, pause=pause)
+        await asyncio.sleep(pause)
+        self._clear(bundle.name, _uids(bundle.places))
+        groups = tuple(dict.fromkeys(place.group for place in bundle.places))
+        self._send(feed.HandoverFailed(session=session, groups=groups, cause=cause))
+
+    def _clear(self, request: str, uids: Sequence[str]) -> None:
+        for uid in uids:
+            placing = self._placing.get(uid)
+            if placing is not None and placing.request == request:
+                del self._placing[uid]
+
+    def _is_placing(self, uid: str) -> bool:
+        placing = self._placing.get(uid)
+        return placing is not None and placing.until > self._timer()
+
+    # -- from the cache -------------------------------------------------------------------------------------------
+
+    def watch(self, events: Sequence[feed.Event]) -> None:
+        """Take what the cache tells its subscribers: which requests are open, what was bound, what is gone."""
+        for event in events:
+            match event:
+                case feed.RequestSet(request=request):
+                    self._request(request)
+                case feed.RequestGone(name=name):
+                    self._clear(name, self._members.pop(name, ()))
+                    self._ours.discard(name)
+                case feed.PodGone(uid=uid):
+                    self._placing.pop(uid, None)
+                    self._writer.forget(("condition", uid))
+                case feed.GroupGone(key=key):
+                    self._said.pop(key, None)
+
+    def _request(self, request: BindRequest) -> None:
+        uids = self._members.setdefault(request.name, _uids(request.gangs))
+        if request.open:
+            until = max(self._timer() + self._deadline, self._timer() + request.deadline - self._clock())
+            for uid in uids:
+                self._placing[uid] = _Placing(request.name, until)
+            return
+        self._clear(request.name, uids)
+        if request.name in self._ours:
+            self._ours.discard(request.name)
+            self._announce(request)
+
+    def _announce(self, request: BindRequest) -> None:
+        """Say what was bound: once a group that has an object, else once a pod."""
+        for outcome in request.outcomes:
+            if outcome.phase != _BOUND:
+                continue
+            place = request.gangs[outcome.index]
+            failed = {failure.uid for failure in outcome.failures}
+            bound = [assignment for assignment in place.assignments if assignment.uid not in failed]
+            group = self._cache.group(place.group)
+            if group is not None and group.has_object and group.uid == place.group_uid:
+                listed = ", ".join(f"{assignment.pod} to {assignment.node}" for assignment in bound)
+                text = f"Bound {len(bound)} member{'' if len(bound) == 1 else 's'}: {listed}"
+                pod = self._cache.pod(bound[0].uid) if bound else None
+                self._event(request.session, _of_group(group), pod, "Normal", "Scheduled", "Binding", text)
+                continue
+            for assignment in bound:
+                text = f"Successfully assigned {assignment.namespace}/{assignment.pod} to {assignment.node}"
+                about = _of_pod(assignment.namespace, assignment.pod, assignment.uid)
+                pod = self._cache.pod(assignment.uid)
+                self._event(request.session, about, pod, "Normal", "Scheduled", "Binding", text, redundant=True)
+
+    # -- status of groups -----------------------------------------------------------------------------------------
+
+    def _say_status(self, status: SetStatus) -> None:
+        group = self._group(status)
+        if group is None:
+            return
+        text = self._texts.sentence(status.verdict) if status.verdict is not None else ""
+        self._writer.offer(
+            Write(
+                worth=Worth.STATUS,
+                key=("status", status.uid),
+                content=status,
+                method="PATCH",
+                content_type=MERGE,
+                build=partial(self._status_request, status, text),
+                cure=partial(self._cure_status, status),
+            )
+        )
+
+    def _group(self, status: SetStatus) -> PodGroup | None:
+        """The object that a status is about, unless it is gone or another one of its name."""
+        group = self._cache.group(status.group)
+        if group is None or group.uid != status.uid or not group.has_object or group.dialect not in self._dialects:
+            return None
+        return group
+
+    def _status_request(self, status: SetStatus, text: str) -> Request | None:
+        group = self._group(status)
+        if group is None:
+            return None
+        dialect = self._dialects[group.dialect]
+        patch = dialect.status_patch(group, status, text, _now(self._clock()))
+        if patch is None:
+            return None
+        metadata = {"uid": group.uid}
+        if any(isinstance(value, list) for value in patch.get("status", {}).values()):
+            # A merge patch replaces lists: it may only meet the list that it was made from.
+            metadata["resourceVersion"] = group.resource_version
+        plain = (group.api_version, group.kind) in self._without_subresource
+        return Request(dialect.api_path(group) + ("" if plain else "/status"), {"metadata": metadata, **patch})
+
+    async def _cure_status(self, status: SetStatus, error: ApiError) -> bool:
+        """After a 404: find out whether the object is gone or its kind has no status subresource."""
+        group = self._group(status)
+        if error.status != 404 or group is None or (group.api_version, group.kind) in self._without_subresource:
+            return False
+        try:
+            found = await self._writer.read(self._dialects[group.dialect].api_path(group))
+        except RequestFailed:
+            return False
+        if _uid_of(found) != group.uid:
+            return False
+        log.info("kind_without_status_subresource", api_version=group.api_version, kind=group.kind)
+        self._without_subresource.add((group.api_version, group.kind))
+        return True
+
+    # -- conditions of pods ---------------------------------------------------------------------------------------
+
+    def _explain(self, session: str, explain: Explain) -> None:
+        reason = self._texts.condition_reason(explain.verdict)
+        message = self._texts.pod_message(explain.verdict)
+        pods = [pod for pod in map(self._waiting, explain.pods) if pod is not None]
+        news = [pod for pod in pods if not _says(pod, reason, message)]
+        for pod in pods:
+            self._writer.offer(
+                Write(
+                    worth=Worth.CONDITION,
+                    key=("condition", pod.uid),
+                    content=(reason, message),
+                    method="PATCH",
+                    content_type=STRATEGIC,
+                    build=partial(self._condition_request, pod.uid, reason, message),
+                )
+            )
+        group = self._cache.group(explain.group)
+        if group is not None and group.has_object:
+            sentence = self._texts.sentence(explain.verdict)
+            known = not explain.pods and any(sentence in condition.message for condition in group.conditions)
+            if (news or not explain.pods) and not known:
+                self._warn(session, explain.group, _of_group(group), pods[0] if pods else None, explain.verdict)
+        elif news:
+            first = news[0]
+            self._warn(session, explain.group, _of_pod(first.namespace, first.name, first.uid), first, explain.verdict)
+
+    def _waiting(self, uid: str) -> Pod | None:
+        """The pod, if it is one that waits for us and is not about to be bound."""
+        pod = self._cache.pod(uid)
+        if pod is None or not pod.ours or not pod.waiting or pod.gated or self._is_placing(uid):
+            return None
+        return pod
+
+    def _condition_request(self, uid: str, reason: str, message: str) -> Request | None:
+        pod = self._waiting(uid)
+        if pod is None or _says(pod, reason, message):
+            return None
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        if pod.condition is None:
+            condition["lastTransitionTime"] = _now(self._clock())
+        path = path_of("", "v1", "pods", pod.namespace, pod.name, "status")
+        return Request(path, {"metadata": {"uid": uid}, "status": {"conditions": [condition]}})
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def _warn(self, session: str, key: str, about: dict[str, str], pod: Pod | None, verdict: Verdict) -> None:
+        """Write FailedScheduling: for a group and reason at most one a minute, and only in new words."""
+        text = self._texts.note(self._texts.pod_message(verdict))
+        now = self._timer()
+        if len(self._said) > _SAID_KEPT:
+            self._said = {
+                known: reasons
+                for known, reasons in self._said.items()
+                if any(now - last.at < SAME_EVENT for last in reasons.values())
+            }
+        said = self._said.setdefault(key, {})
+        last = said.get(verdict.code.value)
+        if last is not None and now - last.at < (SAME_EVENT if last.note == text else SAME_REASON):
+            return
+        said[verdict.code.value] = _Said(text, now)
+        self._event(session, about, pod, "Warning", "FailedScheduling", "Scheduling", text)
+
+    def _event(
+        self,
+        session: str,
+        about: dict[str, str],
+        pod: Pod | None,
+        kind: str,
+        reason: str,
+        action: str,
+        text: str,
+        *,
+        redundant: bool = False,
+    ) -> None:
+        now = self._clock()
+        controller = (pod.scheduler_name if pod is not None else "") or self._controller
+        namespace, name = about["namespace"], about["name"]
+        mark = hashlib.blake2b(f"{session} {about['uid']} {reason} {text} {now}".encode(), digest_size=8).hexdigest()
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {
+                "name": f"{name[:230]}.{mark}",
+                "namespace": namespace,
+                "annotations": {SESSION: session},
+            },
+            "eventTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": controller,
+            "reportingInstance": f"{controller}-{self._host}"[:128],
+            "action": action,
+            "reason": reason,
+            "regarding": about,
+            "note": self._texts.note(text),
+            "type": kind,
+        }
+        path = path_of("events.k8s.io", "v1", "events", namespace)
+        write = Write(
+            worth=Worth.EVENT,
+            key=("event", mark),
+            content=mark,
+            method="POST",
+            content_type=JSON,
+            build=lambda: Request(path, body),
+        )
+        self._writer.offer_event(write, redundant=redundant)
+
+
+def _uids(places: Sequence[Place]) -> tuple[str, ...]:
+    assignments: list[Assignment] = [assignment for place in places for assignment in place.assignments]
+    return tuple(assignment.uid for assignment in assignments)
+
+
+def _says(pod: Pod, reason: str, message: str) -> bool:
+    condition = pod.condition
+    return (
+        condition is not None
+        and condition.status == "False"
+        and condition.reason == reason
+        and condition.message == message
+    )
+
+
+def _of_group(group: PodGroup) -> dict[str, str]:
+    return {
+        "apiVersion": group.api_version,
+        "kind": group.kind,
+        "namespace": group.namespace,
+        "name": group.name,
+        "uid": group.uid,
+    }
+
+
+def _of_pod(namespace: str, name: str, uid: str) -> dict[str, str]:
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
+
+
+def _now(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class _Meta(msgspec.Struct):
+    uid: str = ""
+
+
+class _Object(msgspec.Struct):
+    metadata: _Meta
+
+
+def _uid_of(raw: bytes) -> str:
+    return msgspec.json.decode(raw, type=_Object).metadata.uid
