@@ -18,6 +18,7 @@ class Spread:
     """See the module."""
 
     name = "spread"
+    spreads = True
 
     def __init__(self, arguments: Arguments) -> None:
         self._weights = arguments.remaining_integers(is_name=is_resource, high=10_000)

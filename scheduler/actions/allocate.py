@@ -200,7 +200,7 @@ def _surplus(session: Session, state: GroupState) -> tuple[Pod, ...]:
 
 
 def _start(session: Session, order: Order, blocked: Blocked) -> None:
-    for turn in order.turns(lambda state: not is_running(state)):
+    for turn in order.turns(lambda state: not is_running(state) and needs(state).total > 0):
         with session.guard(*turn):
             if len(turn) > 1:
                 _place_run(session, turn, blocked)
@@ -215,7 +215,7 @@ def _grow(session: Session, order: Order, blocked: Blocked) -> None:
     def has_surplus(state: GroupState) -> bool:
         if state.key in blocked or state.key in session.verdicts:
             return False
-        whole = is_running(state) or state.key in session.placed_of
+        whole = is_running(state) or state.key in session.placed_of or not needs(state).total
         return whole and bool(session.remaining(state))
 
     for _ in range(GROWTH_ROUNDS):
@@ -257,7 +257,13 @@ def _place(
         left = tuple(pod for pod in pods if pod.uid not in placed)
         rest = make_ask(session, state, left, Needs(1), each=True)
         if isinstance(rest, Ask):
-            blocked[state.key] = (rest, Nothing(proven=answer.proven))
+            blocked[state.key] = (rest, _not_now(session, rest))
+
+
+def _not_now(session: Session, ask: Ask) -> Nothing:
+    """What is known about the members that a search for as many as possible left over."""
+    answer = solve(session, ask)
+    return answer if isinstance(answer, Nothing) else Nothing(proven=False)
 
 
 def _place_run(session: Session, turn: list[GroupState], blocked: Blocked) -> None:

@@ -1,45 +1,189 @@
-"""TEMPORARY, replaced when placement is there."""
+"""From an ask to a placement problem and back: the only place where sessions speak to placement.
+
+Decided here: how wishes, running members and refusals become masks and rules, and which objective is meant. Equal asks
+on equal amounts get the same answer without a new search, in this session or a later one.
+"""
+
 from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
-from scheduler.actions.ask import Ask
+
+from scheduler.actions.ask import Ask, Kind
+from scheduler.framework.protocols import ApartDomains, WithinDomain
 from scheduler.framework.session import Session
+from scheduler.model.nodes import HOSTNAME
+from scheduler.placement import place
+from scheduler.placement.problem import (
+    NODE,
+    Apart,
+    Budget,
+    Counts,
+    Demand,
+    Infeasible,
+    Ints,
+    Minimum,
+    NodeView,
+    Objective,
+    PlacementProblem,
+    Rule,
+    Within,
+)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Found:
+    """For each kind of the ask: rows of the node table, and how many of its members each of them takes."""
+
     parts: tuple[tuple[NDArray[np.intp], NDArray[np.int64]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """There is no placement; `proven`, or the search budget ended before one was found."""
+
     proven: bool = True
 
-@dataclass(frozen=True)
-class Nothing:
-    proven: bool = True
 
 def solve(session: Session, ask: Ask) -> Found | Nothing:
-    return _solve(session, ask, session.free, session.open_slots, False)
+    """Return where the members go on the amounts as they are now. Raises `HookRaised`."""
+    fresh = session.session_id if session.hooks.volatile else ""
+    key: Hashable = ("place", session.ledger.token, session.space, fresh, ask.signature)
+    known: Found | Nothing | None = session.cache.memo.get(key)
+    if known is None:
+        known = _solve(session, problem_of(session, ask))
+        session.cache.memo.put(key, known)
+    return known
 
-def could_ever(session, ask):
-    return isinstance(_solve(session, ask, session.table.allocatable, session.table.slots, True), Found)
 
-def _solve(session, ask, free, open_, ever):
-    free, open_ = free.copy(), np.maximum(open_, 0).copy()
-    left = ask.total
-    parts = []
-    for kind, want in zip(ask.kinds, ask.members if not ask.each else [len(k.pods) for k in ask.kinds]):
-        fit = session.fit(kind.shape)
-        mask = (fit.ever if ever else fit.mask).copy()
-        if kind.refused and not ever: mask[list(kind.refused)] = False
-        each = np.where(mask, open_, 0)
-        request = session.request(kind.shape)
-        for row in np.flatnonzero(request):
-            each = np.minimum(each, np.maximum(free[row], 0)//request[row])
-        if session.missing_resources(kind.shape): each = each*0
-        cum = np.minimum(np.cumsum(each), min(want, left))
-        take = np.diff(np.concatenate([[0], cum]))
-        rows = np.flatnonzero(take)
-        free[:, rows] -= request[:, None]*take[rows]
-        open_[rows] -= take[rows]
-        left -= int(take.sum())
-        parts.append((rows, take[rows]))
-    if left == ask.total or (left and not ask.each): return Nothing()
-    return Found(tuple(parts))
+def could_ever(session: Session, ask: Ask) -> bool:
+    """Whether the ask would fit if nothing ran in the cluster. Where no search settles it, yes; without nodes, too."""
+    if not session.table.names:
+        return True
+    key: Hashable = ("ever", session.space, ask.signature)
+    known: bool | None = session.cache.memo.get(key)
+    if known is None:
+        answer = _solve(session, problem_of(session, ask, empty=True))
+        known = isinstance(answer, Found) or not answer.proven
+        session.cache.memo.put(key, known)
+    return known
+
+
+def _solve(session: Session, problem: PlacementProblem) -> Found | Nothing:
+    answer = place(problem)
+    if isinstance(answer, Infeasible):
+        outcome = f"infeasible_{answer.method}" if answer.proven else "unknown"
+        session.count("solver_results_total", status=outcome)
+        return Nothing(proven=answer.proven)
+    session.count("solver_results_total", status=answer.method)
+    if not any(answer.placed):
+        return Nothing(proven=True)
+    return Found(_parts(answer.counts))
+
+
+def _parts(counts: Counts) -> tuple[tuple[NDArray[np.intp], NDArray[np.int64]], ...]:
+    return tuple(
+        (
+            np.array([node for node, _ in pairs], dtype=np.intp),
+            np.array([number for _, number in pairs], dtype=np.int64),
+        )
+        for pairs in counts
+    )
+
+
+def problem_of(session: Session, ask: Ask, *, empty: bool = False) -> PlacementProblem:
+    """Return the problem: on the amounts as they are now, or as if nothing ran (`empty`)."""
+    table = session.table
+    levels = tuple(dict.fromkeys(wish.label for wish in ask.wishes))
+    domains = {level: session.domains(level) for level in levels}
+    nodes = NodeView(
+        names=table.names,
+        resources=table.resources,
+        free=table.allocatable if empty else session.free,
+        slots=table.slots if empty else session.open_slots,
+        domains={level: ids for level, (ids, _) in domains.items()},
+        domain_names={level: names for level, (_, names) in domains.items()},
+    )
+    allowed = _around(ask, {level: ids for level, (ids, _) in domains.items()})
+    members = (0,) * len(ask.kinds) if ask.each or ask.total < sum(map(_size, ask.kinds)) else map(_size, ask.kinds)
+    demands = tuple(
+        _demand(session, kind, minimum, allowed, empty=empty) for kind, minimum in zip(ask.kinds, members, strict=True)
+    )
+    scored = any(demand.scores is not None for demand in demands)
+    objective: Objective = "spread" if session.hooks.spreads else "scores" if scored else "pack"
+    return PlacementProblem(
+        nodes=nodes,
+        demands=demands,
+        rules=_rules(ask),
+        seed=session.seed,
+        budget=Budget(deterministic_time=session.budget.max_deterministic_time, wall_limit=session.budget.wall_limit),
+        objective=objective,
+        maximize=ask.each,
+    )
+
+
+def _size(kind: Kind) -> int:
+    return len(kind.pods)
+
+
+def _demand(session: Session, kind: Kind, minimum: int, allowed: NDArray[np.bool_] | None, *, empty: bool) -> Demand:
+    fit = session.fit(kind.shape)
+    mask = fit.ever if empty else fit.mask
+    if session.missing_resources(kind.shape):
+        mask = np.zeros_like(mask)
+    if kind.refused and not empty:
+        mask = mask.copy()
+        mask[list(kind.refused)] = False
+    if allowed is not None:
+        mask = mask & allowed
+    scores: Ints | None = None
+    if not empty:
+        scores = session.hooks.scores_nodes(kind.shape, session)
+        if session.hooks.has("scores"):
+            scores = fit.scores if scores is None else scores + fit.scores
+    return Demand(
+        name=kind.role or kind.shape.key,
+        requests=session.request(kind.shape),
+        count=len(kind.pods),
+        minimum=minimum,
+        mask=mask,
+        scores=scores,
+    )
+
+
+def _rules(ask: Ask) -> tuple[Rule, ...]:
+    rules: list[Rule] = []
+    everyone = tuple(range(len(ask.kinds)))
+    if not ask.each:
+        rules.append(Minimum(everyone, ask.total))
+        for role, count in ask.roles:
+            rules.append(Minimum(tuple(d for d in everyone if ask.kinds[d].role == role), count))
+    for wish in ask.wishes:
+        if isinstance(wish, WithinDomain):
+            if not (wish.required and ask.anchors):
+                rules.append(Within(wish.label, hard=wish.required))
+        else:
+            rules.append(Apart(NODE if wish.label == HOSTNAME else wish.label, wish.limit))
+    return tuple(rules)
+
+
+def _around(ask: Ask, domains: Mapping[str, NDArray[np.int32]]) -> NDArray[np.bool_] | None:
+    """Where members may go beside those that already run: into their domain, and out of domains that are taken.
+
+    A domain that some members share under an "apart" rule takes no more of them, even where its limit would allow it.
+    """
+    allowed: NDArray[np.bool_] | None = None
+    for wish in ask.wishes if ask.anchors else ():
+        ids = domains[wish.label]
+        here = np.unique(ids[list(ask.anchors)])
+        part: NDArray[np.bool_] | None = None
+        if isinstance(wish, WithinDomain) and wish.required:
+            part = np.isin(ids, here[here >= 0])
+        elif isinstance(wish, ApartDomains):
+            part = ~np.isin(ids, here)
+        if part is not None:
+            allowed = part if allowed is None else allowed & part
+    return allowed

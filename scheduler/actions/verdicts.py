@@ -184,17 +184,12 @@ def _reasons(session: Session, room: _Room) -> tuple[tuple[str, int], ...]:
     fit = session.fit(room.kind.shape)
     reasons = dict(fit.misfits)
     refused = int(fit.mask.sum() - room.mask.sum())
-    if refused:
-        reasons[REFUSED] = refused
+    reasons[REFUSED] = refused
     left = room.mask
     for name in session.missing_resources(room.kind.shape):
         reasons[f"Insufficient {name}"] = int(left.sum())
     for row in np.flatnonzero(room.request):
         rest = session.free[row] - room.each * room.request[row]
-        short = int((left & (rest < room.request[row])).sum())
-        if short:
-            reasons[f"Insufficient {session.table.resources[int(row)]}"] = short
-    full = int((left & (session.open_slots - room.each < 1)).sum())
-    if full:
-        reasons["Too many pods"] = full
-    return tuple(sorted(reasons.items()))
+        reasons[f"Insufficient {session.table.resources[int(row)]}"] = int((left & (rest < room.request[row])).sum())
+    reasons["Too many pods"] = int((left & (session.open_slots - room.each < 1)).sum())
+    return tuple(sorted((reason, count) for reason, count in reasons.items() if count))

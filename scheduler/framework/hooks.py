@@ -57,6 +57,8 @@ class Hooks:
         plugins = [configured for tier in tiers for configured in tier]
         self.names = tuple(configured.plugin.name for configured in plugins)
         self.volatile = any(configured.volatile for configured in plugins)
+        self.spreads = any(configured.weight and getattr(configured.plugin, "spreads", False) for configured in plugins)
+        """Whether members of one gang are to be laid out evenly instead of on few nodes."""
         self._of: dict[str, tuple[_Hook, ...]] = {
             hook: tuple(
                 _Hook(configured, hook, call)

@@ -222,7 +222,8 @@ HOOKS = (
 
 
 class Plugin(Protocol):
-    """What every plugin has."""
+    """What every plugin has. Two more attributes are read where present: `volatile` (see above), and `spreads`, with
+    which a gang's members are laid out evenly over the nodes instead of on as few as possible."""
 
     @property
     def name(self) -> str:

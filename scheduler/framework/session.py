@@ -115,20 +115,20 @@ class Session:
             self._rows = {name: number for number, name in enumerate(self.table.names)}
         return self._rows.get(node)
 
-    def domains(self, label: str) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    def domains(self, label: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
         """Return for each node the number of its domain (-1: it has no such label), and the domains' names."""
         key = ("domains", self.space, label)
-        known: tuple[NDArray[np.int64], tuple[str, ...]] | None = self.cache.memo.get(key)
+        known: tuple[NDArray[np.int32], tuple[str, ...]] | None = self.cache.memo.get(key)
         if known is None:
             table = self.table
             if label == HOSTNAME:
-                known = np.arange(len(table.names), dtype=np.int64), table.names
+                known = np.arange(len(table.names), dtype=np.int32), table.names
             else:
                 values = [node_class.label(label) for node_class in table.classes]
                 names = tuple(sorted({value for value in values if value is not None}))
                 number = {name: position for position, name in enumerate(names)}
-                of_class = np.array([-1 if value is None else number[value] for value in values], dtype=np.int64)
-                known = (of_class[table.class_of] if values else np.zeros(0, dtype=np.int64)), names
+                of_class = np.array([-1 if value is None else number[value] for value in values], dtype=np.int32)
+                known = (of_class[table.class_of] if values else np.zeros(0, dtype=np.int32)), names
             self.cache.memo.put(key, known)
         return known
 
@@ -173,18 +173,32 @@ class Session:
 
     def holders(self, resource: str) -> tuple[tuple[str, int], ...]:
         """Who holds most of a resource: up to three ("3 pods of NAME", amount), largest first."""
-        key = ("holders", self.world, resource)
+        key = ("holders", self.world, self.ledger.token, resource)
         known: tuple[tuple[str, int], ...] | None = self.cache.memo.get(key)
         if known is None:
-            amounts = [
-                (-value, f"{pods} {'pod' if pods == 1 else 'pods'} of {label}")
-                for label, (pods, held) in self.snapshot.usage.items()
-                for name, value in held
-                if name == resource and value > 0
-            ]
-            known = tuple((label, -negative) for negative, label in sorted(amounts)[:_HOLDERS])
+            sums: dict[str, tuple[int, int]] = {}
+            for label, (pods, held) in self.snapshot.usage.items():
+                for name, value in held:
+                    if name == resource and value > 0:
+                        sums[label] = (pods, value)
+            for place in self.places:
+                label, pods, value = self._held_by(place, resource)
+                before = sums.get(label, (0, 0))
+                if value:
+                    sums[label] = (before[0] + pods, before[1] + value)
+            top = sorted((-value, label, pods) for label, (pods, value) in sums.items())[:_HOLDERS]
+            known = tuple((f"{pods} {'pod' if pods == 1 else 'pods'} of {label}", -value) for value, label, pods in top)
             self.cache.memo.put(key, known)
         return known
+
+    def _held_by(self, place: Place, resource: str) -> tuple[str, int, int]:
+        """What this session's placement adds to the usage, under the name by which people know the holder."""
+        state = self.snapshot.groups[place.group]
+        waiting = {pod.uid: pod for pod in state.waiting}
+        members = [waiting[one.uid] for one in place.assignments]
+        value = sum(dict(self.snapshot.shapes[pod.shape].requests).get(resource, 0) for pod in members)
+        name = state.group.name if state.group.has_object else members[0].owner_name or members[0].name
+        return f"{state.group.namespace}/{name}", len(members), value
 
     def _waiting(self) -> dict[str, GroupState]:
         waiting = self.cache.waiting
