@@ -1,0 +1,106 @@
+"""Admission: what depends on other objects when something is created.
+
+Decided here: namespace life cycle, pod priority from PriorityClasses, taints of new nodes. It reads the store and never
+writes. Invariant: no pod exists whose priority disagrees with its class.
+"""
+
+from __future__ import annotations
+
+from scheduler.playground.errors import Obj, forbidden, not_found
+from scheduler.playground.kinds import Resource
+from scheduler.playground.storage import Store
+
+_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_ALWAYS_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
+
+
+def check_namespace(store: Store, resource: Resource, namespace: str, name: str) -> None:
+    """Refuse creation in a namespace that does not exist (404) or is being deleted (403)."""
+    found = store.collection("namespaces").get("", namespace)
+    if found is None:
+        raise not_found("", "namespaces", namespace)
+    if found.obj["metadata"].get("deletionTimestamp"):
+        text = f"unable to create new content in namespace {namespace} because it is being terminated"
+        error = forbidden(resource.group, resource.plural, name, text)
+        error.details = {
+            **(error.details or {}),
+            "causes": [
+                {
+                    "reason": "NamespaceTerminating",
+                    "message": f"namespace {namespace} is being terminated",
+                    "field": "metadata.namespace",
+                }
+            ],
+        }
+        raise error
+
+
+def check_namespace_delete(name: str) -> None:
+    """Refuse deletion of the namespaces that a cluster cannot be without."""
+    if name in _ALWAYS_NAMESPACES - {"kube-node-lease"}:
+        raise forbidden("", "namespaces", name, "this namespace may not be deleted")
+
+
+def _default_class(store: Store) -> Obj | None:
+    """Return the global default class; of several the one with the lowest value, as the real server chooses."""
+    best: Obj | None = None
+    for stored in store.collection("priorityclasses.scheduling.k8s.io").ordered():
+        one = stored.obj
+        if one.get("globalDefault") and (best is None or int(one["value"]) < int(best["value"])):
+            best = one
+    return best
+
+
+def admit_priority(store: Store, pod: Obj) -> None:
+    """Resolve priorityClassName into priority and preemptionPolicy."""
+    spec, name = pod["spec"], pod["metadata"].get("name") or ""
+    given = spec.get("priority")
+    class_name = spec.get("priorityClassName") or ""
+    policy = "PreemptLowerPriority"
+    if not class_name:
+        chosen = _default_class(store)
+        value = int(chosen["value"]) if chosen else 0
+        if chosen:
+            spec["priorityClassName"] = chosen["metadata"]["name"]
+            policy = chosen.get("preemptionPolicy") or policy
+    else:
+        stored = store.collection("priorityclasses.scheduling.k8s.io").get("", class_name)
+        if stored is not None:
+            value = int(stored.obj["value"])
+            policy = stored.obj.get("preemptionPolicy") or policy
+        elif class_name in _SYSTEM_PRIORITIES:
+            value = _SYSTEM_PRIORITIES[class_name]
+        else:
+            raise forbidden("", "pods", name, f"no PriorityClass with name {class_name} was found")
+    if given is not None and given != value:
+        text = (
+            f"the integer value of priority ({given}) must not be provided in pod spec; "
+            f"priority admission controller computed {value} from the given PriorityClass name"
+        )
+        raise forbidden("", "pods", name, text)
+    spec["priority"] = value
+    if spec.get("preemptionPolicy") is not None and spec["preemptionPolicy"] != policy:
+        text = (
+            f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
+            f"priority admission controller computed {policy} from the given PriorityClass name"
+        )
+        raise forbidden("", "pods", name, text)
+    spec["preemptionPolicy"] = policy
+
+
+def admit_priority_class(store: Store, one: Obj) -> None:
+    """Only one class may be the global default."""
+    if not one.get("globalDefault"):
+        return
+    present = _default_class(store)
+    if present and present["metadata"]["name"] != one["metadata"]["name"]:
+        name = one["metadata"]["name"]
+        text = f"PriorityClass {present['metadata']['name']} is already marked as default. Only one default can exist"
+        raise forbidden("scheduling.k8s.io", "priorityclasses", name, text)
+
+
+def taint_new_node(node: Obj) -> None:
+    """Give a new node the not-ready taint, as admission does until a node controller removes it."""
+    taints = node.setdefault("spec", {}).setdefault("taints", [])
+    if not any(t.get("key") == "node.kubernetes.io/not-ready" and t.get("effect") == "NoSchedule" for t in taints):
+        taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
