@@ -1,0 +1,340 @@
+"""What a placement question is, and what its answers are. Values only; nothing here knows how an answer is found.
+
+Decided here: the meaning of a problem. `verify` states the same meaning as a check, and every answer must pass it.
+
+A problem asks for pods on nodes. Identical pods are one `Demand`; how many of each run where is the whole answer, so
+nothing here costs per pod. Without `maximize` an answer places exactly what the minimums ask for: taking any pod away
+would break one of them. With it, the answer places as many pods as it can, never fewer than the minimums.
+
+Every rule is closed downwards (a part of what may run may run), except the minimums. The searches rely on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Objective: TypeAlias = Literal["scores", "pack", "spread"]
+Method: TypeAlias = Literal["counting", "greedy", "pattern", "integer"]
+
+NODE = ""
+"""The level whose domains are the nodes themselves."""
+SLOTS = "pods"
+"""The name under which pod slots are reported beside the resources."""
+_LARGEST = 2**61
+
+
+class BadProblem(ValueError):
+    """A problem that means nothing; the message names the part and the field."""
+
+
+class UnsupportedRule(BadProblem):
+    """A rule that this engine does not know."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeView:
+    """The nodes as a problem sees them. Arrays are read, never written.
+
+    free: resources by nodes; where it is negative, the node takes nothing that asks for that resource.
+    domains: for each level the number of every node's domain, -1 where the node carries no such label.
+    """
+
+    names: Sequence[str]
+    resources: tuple[str, ...]
+    free: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    domains: Mapping[str, NDArray[np.int32]] = field(default_factory=dict)
+    domain_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def domain_name(self, level: str, number: int) -> str:
+        """Return the name of a domain, or its number when it has none."""
+        names = self.domain_names.get(level, ())
+        return str(names[number]) if 0 <= number < len(names) else str(number)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """At least `minimum` and at most `count` identical pods; earlier demands are preferred where there is a choice.
+
+    mask: the nodes that may host them, None = all. scores: higher is better, None = all alike.
+    """
+
+    name: str
+    requests: NDArray[np.int64]
+    count: int
+    minimum: int = 0
+    mask: NDArray[np.bool_] | None = None
+    scores: NDArray[np.int64] | None = None
+    max_per_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Minimum:
+    """At least `count` pods of these demands together."""
+
+    demands: tuple[int, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtMost:
+    """The sum of weight x pods is at most `limit`; weights are (demand, weight) and not negative."""
+
+    weights: tuple[tuple[int, int], ...]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """All pods of these demands (None: of all) are in one domain of a level; nodes without the label host none.
+
+    Not hard: one domain, else few, when that costs no pod.
+    """
+
+    level: str
+    hard: bool = True
+    demands: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """At most `limit` pods of these demands (None: of all) in any one domain; nodes without the label do not count."""
+
+    level: str
+    limit: int
+    demands: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusive:
+    """No node hosts pods of both sides."""
+
+    demands_a: tuple[int, ...]
+    demands_b: tuple[int, ...]
+
+
+Rule: TypeAlias = Minimum | AtMost | Within | Apart | Exclusive
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """deterministic_time: the limit of all solver runs of one problem together, in the solver's own seconds.
+
+    wall_limit is only a fuse (seconds). max_domains: so many domains are given to the solver, the roomiest first.
+    """
+
+    deterministic_time: float = 1.0
+    wall_limit: float = 5.0
+    max_domains: int = 64
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacementProblem:
+    """See the module."""
+
+    nodes: NodeView
+    demands: tuple[Demand, ...]
+    rules: tuple[Rule, ...] = ()
+    seed: int = 0
+    budget: Budget = field(default_factory=Budget)
+    objective: Objective = "pack"
+    maximize: bool = False
+
+
+Counts: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
+"""For each demand its (node, pods) in order of nodes, none with zero pods."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """optimal: with `maximize`, no placement holds more pods, and that is proven; else True."""
+
+    counts: Counts
+    method: Method
+    optimal: bool = True
+
+    def placed(self, demand: int) -> int:
+        """How many pods of a demand are placed."""
+        return sum(count for _, count in self.counts[demand])
+
+    @property
+    def total(self) -> int:
+        """How many pods are placed."""
+        return sum(count for row in self.counts for _, count in row)
+
+
+@dataclass(frozen=True, slots=True)
+class BestDomain:
+    """The domain that comes closest: how many of each demand fit there, each alone."""
+
+    level: str
+    name: str
+    alone: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """A resource against what is needed of it: by all, free on the nodes that may host them, on the largest node."""
+
+    resource: str
+    needed: int
+    free: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """There is no placement (`proven`), or none was found within the budget.
+
+    cause: "rules" (the minimums contradict the limits), "bound" (numbers alone forbid it), "search" (every way was
+    tried) or "budget". needed, alone: for each demand how many are needed, and how many fit at most, the others absent.
+    binding: the resource that is shortest in proportion. placeable: the largest number that could be placed together
+    under the other rules, when it is known.
+    """
+
+    proven: bool
+    cause: Literal["rules", "bound", "search", "budget"]
+    needed: tuple[int, ...]
+    alone: tuple[int, ...]
+    binding: Shortage | None = None
+    best: BestDomain | None = None
+    placeable: int | None = None
+
+    @property
+    def short(self) -> tuple[int, ...]:
+        """The demands that do not even fit alone."""
+        return tuple(d for d, (need, fit) in enumerate(zip(self.needed, self.alone, strict=True)) if fit < need)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """relaxations: the smallest sets of restrictions without which it fits; empty: none of up to three helps.
+
+    A restriction is a resource, "pods" (slots), "topology", "apart", "masks" or "limits". wider: (level, wider level):
+    it would fit if the one were the other. placeable: so many fit of `needed`, None: not known.
+    """
+
+    relaxations: tuple[tuple[str, ...], ...]
+    wider: tuple[tuple[str, str], ...]
+    placeable: int | None
+    needed: int
+    complete: bool
+
+
+class PlacementBug(RuntimeError):
+    """The engine contradicted itself: its answer does not pass `verify`. Carries everything to reproduce it."""
+
+    def __init__(self, problem: PlacementProblem, placement: Placement, failures: list[str]) -> None:
+        self.problem, self.placement, self.failures = problem, placement, failures
+        super().__init__(
+            f"{placement.method} gave a wrong answer: {'; '.join(failures[:5])}\n{dump(problem, placement)}"
+        )
+
+
+def all_demands(problem: PlacementProblem, demands: tuple[int, ...] | None) -> tuple[int, ...]:
+    """Return the demands that a rule speaks of, without doubles."""
+    return tuple(range(len(problem.demands))) if demands is None else tuple(dict.fromkeys(demands))
+
+
+def check_problem(problem: PlacementProblem) -> None:
+    """Raise `BadProblem` for what means nothing. Costs nothing per node."""
+    nodes = problem.nodes
+    size, width = len(nodes.names), len(nodes.resources)
+    if nodes.free.shape != (width, size):
+        raise BadProblem(f"nodes.free: shape {nodes.free.shape} is not resources by nodes ({width}, {size})")
+    if nodes.slots.shape != (size,):
+        raise BadProblem(f"nodes.slots: shape {nodes.slots.shape} is not ({size},)")
+    if problem.objective not in ("scores", "pack", "spread"):
+        raise BadProblem(f"objective: {problem.objective!r} is not scores, pack or spread")
+    names: set[str] = set()
+    for demand in problem.demands:
+        where = f"demand {demand.name!r}"
+        if demand.name in names:
+            raise BadProblem(f"{where}: the name is used twice")
+        names.add(demand.name)
+        if demand.requests.shape != (width,):
+            raise BadProblem(f"{where}.requests: shape {demand.requests.shape} is not ({width},)")
+        if width and int(demand.requests.min()) < 0:
+            raise BadProblem(f"{where}.requests: negative")
+        if not 0 <= demand.minimum <= demand.count:
+            raise BadProblem(f"{where}: minimum {demand.minimum} is not between 0 and count {demand.count}")
+        if demand.max_per_node is not None and demand.max_per_node < 0:
+            raise BadProblem(f"{where}.max_per_node: {demand.max_per_node} is negative")
+        for field_name, row in (("mask", demand.mask), ("scores", demand.scores)):
+            if row is not None and row.shape != (size,):
+                raise BadProblem(f"{where}.{field_name}: shape {row.shape} is not ({size},)")
+    for number, rule in enumerate(problem.rules):
+        _check_rule(problem, rule, f"rule {number} ({type(rule).__name__})")
+
+
+def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
+    match rule:
+        case Minimum(demands, count):
+            used: tuple[int, ...] = demands
+            if count < 0:
+                raise BadProblem(f"{where}.count: {count} is negative")
+        case AtMost(weights, limit):
+            used = tuple(demand for demand, _ in weights)
+            if any(weight < 0 for _, weight in weights):
+                raise BadProblem(f"{where}.weights: negative")
+            if len(set(used)) < len(used):
+                raise BadProblem(f"{where}.weights: a demand is named twice")
+            unit = math.gcd(*(weight for _, weight in weights), 0) or 1
+            pods = max(1, int(np.maximum(problem.nodes.slots, 0).sum()))
+            if sum(weight // unit for _, weight in weights) * pods >= _LARGEST or abs(limit) // unit >= _LARGEST:
+                raise BadProblem(f"{where}: the weights are too large")
+        case Within(level, _, demands_or_all):
+            used = demands_or_all or ()
+            _check_level(problem, level, where)
+        case Apart(level, limit, demands_or_all):
+            used = demands_or_all or ()
+            if limit < 0:
+                raise BadProblem(f"{where}.limit: {limit} is negative")
+            _check_level(problem, level, where)
+        case Exclusive(ours, theirs):
+            used = (*ours, *theirs)
+            if set(ours) & set(theirs):
+                raise BadProblem(f"{where}: a demand is on both sides")
+        case _:
+            raise UnsupportedRule(f"{where}: this rule is not supported")
+    for demand in used:
+        if not 0 <= demand < len(problem.demands):
+            raise BadProblem(f"{where}: there is no demand {demand}")
+
+
+def _check_level(problem: PlacementProblem, level: str, where: str) -> None:
+    if level == NODE:
+        return
+    ids = problem.nodes.domains.get(level)
+    if ids is None:
+        raise BadProblem(f"{where}.level: no domains are given for {level!r}")
+    if ids.shape != (len(problem.nodes.names),):
+        raise BadProblem(f"{where}.level: the domains of {level!r} have shape {ids.shape}")
+
+
+def dump(problem: PlacementProblem, placement: Placement | None = None) -> str:
+    """Return everything that matters of a problem as text, nodes that are touched or few only."""
+    touched = sorted({node for row in placement.counts for node, _ in row}) if placement else []
+    shown = list(range(len(problem.nodes.names))) if len(problem.nodes.names) <= 16 else touched[:64]
+    lines = [f"seed={problem.seed} objective={problem.objective} maximize={problem.maximize} budget={problem.budget}"]
+    lines.append(f"resources={problem.nodes.resources}")
+    for node in shown:
+        domains = {level: int(ids[node]) for level, ids in sorted(problem.nodes.domains.items())}
+        free, slots = problem.nodes.free[:, node].tolist(), int(problem.nodes.slots[node])
+        lines.append(f"node {node} {problem.nodes.names[node]}: free={free} slots={slots} domains={domains}")
+    for number, demand in enumerate(problem.demands):
+        mask = None if demand.mask is None else demand.mask[shown].astype(int).tolist()
+        lines.append(
+            f"demand {number} {demand.name}: requests={demand.requests.tolist()} count={demand.count} "
+            f"minimum={demand.minimum} max_per_node={demand.max_per_node} mask={mask}"
+        )
+    lines.extend(f"rule {rule}" for rule in problem.rules)
+    if placement is not None:
+        lines.append(f"placement {placement}")
+    return "\n".join(lines)
