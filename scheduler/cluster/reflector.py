@@ -42,6 +42,9 @@ CUT_DELAY = 1.0
 """Longest delay after a watch that was open and was cut."""
 HEALTHY = 5.0
 """A watch that lived this long ends the back-off; a shorter one counts as a failure, however politely it ended."""
+SILENCE = 150.0
+"""A watch that lived this long without an event or a bookmark is not believed. A server whose versions went back (it
+was restored) says nothing to a client that asks for what comes after a version from its future."""
 _MAX_RETRY_AFTER = 120.0
 _REFUSALS_BEFORE_LIST = 3
 _INITIAL_EVENTS_SILENCE = 20.0
@@ -156,6 +159,8 @@ class Reflector(Generic[T]):
         first_delay: float = FIRST_DELAY,
         last_delay: float = LAST_DELAY,
         healthy: float = HEALTHY,
+        silence: float = SILENCE,
+        watch_seconds: tuple[int, int] = (300, 600),
         seed: int | None = None,
     ) -> None:
         self.resource = resource
@@ -178,6 +183,8 @@ class Reflector(Generic[T]):
             key: value for key, value in (("fieldSelector", field_selector), ("labelSelector", label_selector)) if value
         }
         self._healthy = healthy
+        self._silence = silence
+        self._watch_seconds = watch_seconds
         self._random = random.Random(seed)
         self._backoff = Backoff(first_delay, last_delay, self._random)
         self._known: dict[str, str] = {}
@@ -188,6 +195,7 @@ class Reflector(Generic[T]):
         self._whole_list = False
         self._anonymous: dict[tuple[str, str], int] = {}
         self._opened: float | None = None
+        self._heard = False
         self._sign_of_life = time.monotonic()
 
     # -- what others may ask --------------------------------------------------------------------------------------
@@ -247,6 +255,8 @@ class Reflector(Generic[T]):
             opened = self._opened
             if opened is not None and time.monotonic() - opened >= self._healthy:
                 self._backoff.succeeded()
+                if not self._heard and time.monotonic() - opened >= self._silence:
+                    self._rv = None
                 if retry_after is None:
                     continue
             # A stream that was open and is cut costs little to open again; being refused, or listing, costs a lot.
@@ -331,7 +341,7 @@ class Reflector(Generic[T]):
 
     async def _watch(self, *, initial: bool) -> None:
         self.counters.watches += 1
-        seconds = self._random.randint(300, 600)
+        seconds = self._random.randint(*self._watch_seconds)
         params: dict[str, str | int] = {
             **self._selectors,
             "watch": "true",
@@ -347,6 +357,7 @@ class Reflector(Generic[T]):
         batches = self._client.stream_batches(
             self._path, params, read_timeout=seconds + _READ_SLACK, accept=self._accept_watch
         )
+        self._heard = False
         try:
             while True:
                 try:
@@ -363,6 +374,7 @@ class Reflector(Generic[T]):
                 if self._opened is None:
                     self._opened = self._sign_of_life
                 self.watching = self._seen is None
+                self._heard = self._heard or bool(lines)
                 for line in lines:
                     self._event(line)
         except ApiError as error:
@@ -412,6 +424,8 @@ class Reflector(Generic[T]):
             raise _Broken(f"a bookmark that is not one: {error}") from error
         self._refusals = 0
         if self._seen is None:
+            if _is_before(meta.resource_version, self._rv or ""):
+                raise _Expired(f"the server's version is {meta.resource_version}, ours {self._rv}")
             self._advance(meta.resource_version)
         elif (meta.annotations or {}).get(INITIAL_EVENTS_END) == "true":
             self._finish(self._seen, meta.resource_version)
@@ -504,6 +518,11 @@ class Reflector(Generic[T]):
             self._heal(uid)
         self._known.pop(uid, None)
         self._sink.drop(uid)
+
+
+def _is_before(version: str, other: str) -> bool:
+    """Whether a version is an earlier one; False where that cannot be told."""
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
 
 
 def settle_gc() -> None:

@@ -256,6 +256,50 @@ async def test_a_watch_that_is_refused_again_and_again_leads_to_a_list() -> None
     assert [("watch" in query) for _, _, query in server.seen[:5]] == [False, True, True, True, False]
 
 
+async def test_a_watch_that_lived_long_without_a_word_is_followed_by_a_list() -> None:
+    """A server that was restored to an earlier version has nothing to say to us, and never will."""
+
+    async def on_list(_: web.Request, number: int) -> web.StreamResponse:
+        return page(thing("a", 9), rv=10) if number == 1 else page(thing("b", 5), rv=6)
+
+    async def on_watch(request: web.Request, number: int) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await asyncio.sleep(0.2 if number == 1 else 60)
+        return response
+
+    async with following(on_list, on_watch, healthy=0.05, silence=0.1) as (_, sink, server):
+        await until(lambda: server.count("GET", watch="true") == 2)
+    assert sink.things == {"b": 1}
+    assert server.seen[-1][2]["resourceVersion"] == "6"
+
+
+async def test_a_bookmark_that_goes_back_is_followed_by_a_list() -> None:
+    async def on_list(_: web.Request, number: int) -> web.StreamResponse:
+        return page(thing("a", 9), rv=10) if number == 1 else page(thing("b", 5), rv=6)
+
+    async def on_watch(request: web.Request, number: int) -> web.StreamResponse:
+        return await stream(request, bookmark(4 if number == 1 else 7))
+
+    async with following(on_list, on_watch) as (_, sink, server):
+        await until(lambda: server.count("GET", watch="true") == 2)
+    assert sink.things == {"b": 1}
+
+
+async def test_a_short_or_a_talking_watch_is_resumed_without_a_list() -> None:
+    async def on_watch(request: web.Request, number: int) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if number == 1:
+            await response.write(bookmark(20))
+        await asyncio.sleep({1: 0.2, 2: 0.01}.get(number, 60))
+        return response
+
+    async with following(listing(thing("a", 1)), on_watch, healthy=0.05, silence=0.1) as (reflector, _, server):
+        await until(lambda: server.count("GET", watch="true") == 3)
+        assert reflector.counters.lists == 1
+
+
 async def test_overload_of_the_watch_does_not_lead_to_a_list() -> None:
     async def on_watch(_: web.Request, __: int) -> web.StreamResponse:
         return status(429, "TooManyRequests")
