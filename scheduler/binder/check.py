@@ -68,6 +68,17 @@ def check(
     return Checked(now=now, failures=tuple(failures), present=tuple(present), ended=tuple(ended))
 
 
+def recheck(pod: Pod | None, node: Node | None, ledger: Ledger) -> str:
+    """Return why a member that passed its check, and is charged, may not be tried again after a while, or ""."""
+    if pod is None:
+        return POD_GONE
+    if node is None or node.deleting:
+        return NODE_GONE
+    if node.unschedulable and not _tolerates_cordon(ledger.shape(pod)):
+        return NODE_CORDONED
+    return "" if ledger.holds(ledger.requests(pod), node) else NODE_FULL
+
+
 def _pod_cause(assignment: Assignment, pod: Pod | None) -> tuple[str, bool]:
     names = f"{assignment.namespace}/{assignment.pod}/{assignment.uid}/{assignment.node}"
     if _NAMES.fullmatch(names) is None:

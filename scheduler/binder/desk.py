@@ -104,6 +104,9 @@ class Desk:
             latest = self._cache.bind_request(request.name)
             if latest is None or latest.uid != request.uid or latest.epoch > self._elector.epoch:
                 return False
+            if not latest.open:  # the old leader reported it before it died
+                self._keep(latest)
+                return False
             if latest.epoch == self._elector.epoch:
                 return True
             request = latest

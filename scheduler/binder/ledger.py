@@ -89,11 +89,20 @@ class Ledger:
 
     def fits(self, requests: Amounts, node: Node) -> bool:
         """Whether the node has room for one more pod, by what it has now; only what is requested is compared."""
-        if self._pods.get(node.name, 0) >= node.slots:
+        return self._within(requests, node, 1)
+
+    def holds(self, requests: Amounts, node: Node) -> bool:
+        """Whether the node still has room for a pod that is charged to it already."""
+        return self._within(requests, node, 0)
+
+    def _within(self, requests: Amounts, node: Node, times: int) -> bool:
+        if self._pods.get(node.name, 0) + times > node.slots:
             return False
         used = self._totals.get(node.name, {})
         allocatable = dict(node.allocatable)
-        return all(value <= 0 or used.get(name, 0) + value <= allocatable.get(name, 0) for name, value in requests)
+        return all(
+            value <= 0 or used.get(name, 0) + value * times <= allocatable.get(name, 0) for name, value in requests
+        )
 
     def used(self, node: str) -> tuple[int, dict[str, int]]:
         """Return pods and amounts charged to a node."""

@@ -20,11 +20,11 @@ from typing import Any
 import structlog
 
 from scheduler.binder import answers
-from scheduler.binder.check import check
+from scheduler.binder.check import NODE_GONE, check, recheck
 from scheduler.binder.desk import Desk
 from scheduler.binder.fence import STALE_EPOCH, Fencing, fence
 from scheduler.binder.ledger import Ledger
-from scheduler.binder.machine import ImpossibleTransition, step
+from scheduler.binder.machine import POD_GONE, ImpossibleTransition, step
 from scheduler.binder.pool import Alarms, Job, LeaseLost, Pool
 from scheduler.binder.ports import (
     Api,
@@ -323,6 +323,12 @@ class Binder:
                 return True
         return False
 
+    def veto(self, job: Job) -> Answer | None:
+        """Look again at the node of a bind that waited to be tried again: the check was a while ago."""
+        pod, node = self._cache.pod(job.target.uid), self._cache.node(job.target.node)
+        cause = recheck(pod, node, self._ledger)
+        return Answer(Verb.BIND, Kind.REFUSED, cause, permanent=cause in (NODE_GONE, POD_GONE)) if cause else None
+
     def answered(self, job: Job, answer: Answer) -> None:
         """Keep an answer; all that arrive in one turn of the event loop go to the machine together."""
         run: Run = job.owner
@@ -331,7 +337,6 @@ class Binder:
             self._point("after-first-bind" if job.verb is Verb.BIND else "after-first-delete", run)
         elif answer.kind is not Kind.SEEN and answer.kind is not Kind.NOT_SENT:
             self._meter.count("bind_failures", cause=answer.cause)
-        self._listen(answer)
         self._answers.setdefault((id(run), job.gang), (run, job.gang, []))[2].append((job.member, answer))
         if not self._flushing:
             self._flushing = True
@@ -348,11 +353,9 @@ class Binder:
         except Exception as error:  # noqa: BLE001 - a defect here must end the process, not hide in the event loop
             self._die(error)
 
-    def _listen(self, answer: Answer) -> None:
+    def listen(self, answer: Answer) -> None:
         """Notice that the API server is away, and when it is back give every gang the time it lost."""
         now = self._clock()
-        if answer.kind is Kind.NOT_SENT:
-            return
         if answer.cause in answers.NO_ANSWER and answer.kind is not Kind.DONE:
             if self._silent_since is None:
                 self._silent_since = now
@@ -444,6 +447,9 @@ class Binder:
             entry = self._under_way.get(uid)
             return entry is not None and (entry[0] is not run or entry[1] != gang)
 
+        for assignment in record.place.assignments:
+            if assignment.uid in self._under_way and not claimed(assignment.uid):
+                self._ledger.release(assignment.uid)  # charged by the check before the victims went
         found = check(
             record.place,
             now=self._clock(),

@@ -41,8 +41,14 @@ class Answering(Protocol):
     def answered(self, job: Job, answer: Answer) -> None:
         """Take an answer."""
 
+    def listen(self, answer: Answer) -> None:
+        """Hear what the API server said, or that it said nothing."""
+
     def start_next(self) -> bool:
         """Start the next gang that waits, which may put jobs; False when none waits."""
+
+    def veto(self, job: Job) -> Answer | None:
+        """Return the answer to a bind that waited and must not be sent any more, or None."""
 
 
 class Alarms:
@@ -142,9 +148,14 @@ class Pool:
 
     def _due(self, number: int) -> None:
         job = self._later.pop(number, None)
-        if job is not None:
-            self._queue.appendleft(job)
-            self.kick()
+        if job is None:
+            return
+        refusal = self._hearer.veto(job) if job.verb is Verb.BIND else None
+        if refusal is not None:
+            self._hearer.answered(job, refusal)
+            return
+        self._queue.appendleft(job)
+        self.kick()
 
     def recall(self, owner: Any, gang: int) -> list[Job]:
         """Take back the binds of a gang that have not been sent."""
@@ -179,6 +190,7 @@ class Pool:
                 job = self._queue.popleft()
                 answer = await self._send(job)
                 self._adapt(answer)
+                self._hearer.listen(answer)
                 self._hearer.answered(job, answer)
         finally:
             self._active -= 1
