@@ -20,9 +20,9 @@ from scheduler.placement.problem import (
     PlacementBug,
     PlacementProblem,
     Within,
-    verify,
 )
 from scheduler.placement.search import place
+from scheduler.placement.verify import verify
 
 __all__ = [
     "NODE",

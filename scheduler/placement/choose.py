@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.placement.problem import Ints, Objective
+from scheduler.placement.arrays import Ints
+from scheduler.placement.problem import Objective
 
 
 def choose(fit: Ints, count: int, scores: Ints | None, objective: Objective) -> Ints:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.placement.arrays import Ints
 from scheduler.placement.problem import (
     NODE,
     Apart,
@@ -19,7 +20,6 @@ from scheduler.placement.problem import (
     BadProblem,
     Counts,
     Exclusive,
-    Ints,
     Minimum,
     PlacementProblem,
     Within,
@@ -87,7 +87,6 @@ def compile_problem(problem: PlacementProblem) -> Compiled:
     cap_rows = [np.maximum(nodes.free[wanted], 0), np.maximum(nodes.slots, 0)[None, :]]
     req_rows = [asks[:, wanted], np.ones((len(demands), 1), dtype=np.int64)]
     caps: list[tuple[NDArray[np.int32], int, tuple[int, ...]]] = []
-    banned = np.zeros((len(demands), total), dtype=np.bool_)
     for rule in problem.rules:
         if isinstance(rule, Apart):
             chosen = everyone if rule.demands is None else rule.demands
@@ -97,7 +96,6 @@ def compile_problem(problem: PlacementProblem) -> Compiled:
             else:
                 ids = _ids(problem, rule.level)
                 caps.append((ids, max(0, rule.limit), chosen))
-                banned[np.ix_(list(chosen), list(np.flatnonzero(ids < 0)))] = True
     cap, req = np.concatenate(cap_rows), np.concatenate(req_rows, axis=1)
     fit = np.empty((len(demands), total), dtype=np.int64)
     for d, demand in enumerate(demands):
@@ -105,7 +103,6 @@ def compile_problem(problem: PlacementProblem) -> Compiled:
         np.minimum(fit[d], _most(demand.count, demand.max_per_node), out=fit[d])
         if demand.mask is not None:
             fit[d][~demand.mask] = 0
-    fit[banned] = 0
     minimums = tuple(rule for rule in problem.rules if isinstance(rule, Minimum))
     at_most = tuple(rule for rule in problem.rules if isinstance(rule, AtMost))
     lower, upper, possible = _bounds(problem, minimums, at_most)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from scheduler.placement.arrays import Ints
 from scheduler.placement.choose import choose
 from scheduler.placement.compiled import Compiled
-from scheduler.placement.problem import Ints
 
 
 def applies(compiled: Compiled) -> bool:
@@ -29,10 +29,8 @@ def room(compiled: Compiled) -> int:
         return int(fit.sum())
     ids, limit, _ = compiled.caps[0]
     known = ids >= 0
-    if not known.any():
-        return 0
     per = np.bincount(ids[known], weights=fit[known]).astype(np.int64)
-    return int(np.minimum(per, limit).sum())
+    return int(np.minimum(per, limit).sum()) + int(fit[~known].sum())
 
 
 def count(compiled: Compiled) -> Ints | None:
@@ -53,7 +51,6 @@ def _within_limits(compiled: Compiled) -> Ints:
     """Cut `fit` so that no choice of nodes can break the limit of a domain."""
     ids, limit, _ = compiled.caps[0]
     fit: Ints = compiled.fit[0].copy()
-    fit[ids < 0] = 0
     demand = compiled.problem.demands[0]
     scores = None if demand.scores is None else demand.scores[compiled.rows]
     for domain in np.unique(ids[ids >= 0]):

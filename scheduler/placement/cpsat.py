@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.placement.arrays import Ints
 from scheduler.placement.compiled import Compiled
-from scheduler.placement.problem import Ints
+from scheduler.placement.problem import Method
 
 GRID = 2000
 """Most combinations of the leading demands for which patterns are listed."""
@@ -34,7 +35,7 @@ class Solved:
     table: Ints | None
     proven: bool
     spent: float
-    method: str
+    method: Method
 
 
 class _Model:
@@ -69,7 +70,7 @@ def _kinds(compiled: Compiled) -> list[list[int]]:
     """Demands that no node can tell apart: equal requests, equal fit, same side of every exclusive rule."""
     kinds: dict[bytes, list[int]] = {}
     for d in range(len(compiled.lower)):
-        sides = [(d in rule.first, d in rule.second) for rule in compiled.exclusive]
+        sides = [(d in rule.demands_a, d in rule.demands_b) for rule in compiled.exclusive]
         caps = [d in demands for _, _, demands in compiled.caps]
         per_node = compiled.problem.demands[d].max_per_node
         own = d if per_node is not None else -1  # a limit of its own: pods of two demands must not share it
@@ -187,8 +188,8 @@ def _exclusions(
     forbidden = np.zeros(len(grid), dtype=np.bool_)
     alone_only = np.zeros(len(grid), dtype=np.bool_)
     for rule in compiled.exclusive:
-        first = [k for k, kind in enumerate(kinds) if kind[0] in rule.first]
-        second = [k for k, kind in enumerate(kinds) if kind[0] in rule.second]
+        first = [k for k, kind in enumerate(kinds) if kind[0] in rule.demands_a]
+        second = [k for k, kind in enumerate(kinds) if kind[0] in rule.demands_b]
         has = []
         for side in (first, second):
             columns = [head.index(k) for k in side if k in head]
@@ -321,8 +322,8 @@ def _exclude(
     here: list[int],
 ) -> None:
     for rule in compiled.exclusive:
-        first = [at[k, node] for k in here if kinds[k][0] in rule.first]
-        second = [at[k, node] for k in here if kinds[k][0] in rule.second]
+        first = [at[k, node] for k in here if kinds[k][0] in rule.demands_a]
+        second = [at[k, node] for k in here if kinds[k][0] in rule.demands_b]
         if first and second:
             (side,) = model.variables([(0, 1)])
             model.row([(number, 1) for number in first], 0, 0, enforced=(-side - 1,))

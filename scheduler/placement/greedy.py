@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from scheduler.placement.arrays import Ints
 from scheduler.placement.choose import choose
 from scheduler.placement.compiled import Compiled
-from scheduler.placement.problem import Ints
 
 
 def targets(compiled: Compiled) -> list[tuple[int, ...]]:
@@ -99,7 +99,7 @@ class _State:
             self.left[row] -= taken * compiled.req[d, row]
         here = taken > 0
         for rule in compiled.exclusive:
-            for mine, other in ((rule.first, rule.second), (rule.second, rule.first)):
+            for mine, other in ((rule.demands_a, rule.demands_b), (rule.demands_b, rule.demands_a)):
                 if d in mine:
                     self.blocked[np.ix_(list(other), list(np.flatnonzero(here)))] = True
 
@@ -109,7 +109,7 @@ class _State:
             if d not in demands:
                 continue
             known = ids >= 0
-            size = int(ids.max()) + 1
+            size = int(ids.max(initial=-1)) + 1
             used = np.bincount(ids[known], weights=self.table[list(demands)].sum(axis=0)[known], minlength=size)
             for domain in range(size):
                 inside = np.flatnonzero(ids == domain)

@@ -11,7 +11,6 @@ Every rule is closed downwards (a part of what may run may run), except the mini
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -26,7 +25,6 @@ NODE = ""
 """The level whose domains are the nodes themselves."""
 SLOTS = "pods"
 """The name under which pod slots are reported beside the resources."""
-_LARGEST = 2**61
 
 
 class BadProblem(ValueError):
@@ -285,10 +283,6 @@ def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
                 raise BadProblem(f"{where}.weights: negative")
             if len(set(used)) < len(used):
                 raise BadProblem(f"{where}.weights: a demand is named twice")
-            unit = math.gcd(*(weight for _, weight in weights), 0) or 1
-            pods = max(1, int(np.maximum(problem.nodes.slots, 0).sum()))
-            if sum(weight // unit for _, weight in weights) * pods >= _LARGEST or abs(limit) // unit >= _LARGEST:
-                raise BadProblem(f"{where}: the weights are too large")
         case Within(level, _, demands_or_all):
             used = demands_or_all or ()
             _check_level(problem, level, where)

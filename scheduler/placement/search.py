@@ -9,22 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 
 from scheduler.placement import bounds, counting, cpsat, greedy
+from scheduler.placement.arrays import Ints
 from scheduler.placement.compiled import Compiled, compile_problem
 from scheduler.placement.problem import (
     BadProblem,
     Infeasible,
-    Ints,
+    Method,
     Placement,
     PlacementBug,
     PlacementProblem,
-    Rule,
     Within,
-    verify,
+    check_problem,
 )
+from scheduler.placement.verify import verify
 
 
 @dataclass(slots=True)
@@ -35,30 +37,30 @@ class _Spending:
     wall: float
     domains: int
     undecided: bool = False
-    method: str = "bounds"
-    detail: str = ""
+    cause: Literal["rules", "bound", "search"] = "bound"
     open: list[Compiled] = field(default_factory=list)
 
 
 def place(problem: PlacementProblem) -> Placement | Infeasible:
     """Return a placement, or that there is none (proven or not). Raises `BadProblem`, `PlacementBug`."""
+    check_problem(problem)
     compiled = compile_problem(problem)
     soft = [rule for rule in compiled.within if not rule.hard]
-    answer: Placement | Infeasible = Infeasible(False, (), "")
+    answer: Placement | Infeasible | None = None
     for kept in range(len(soft), -1, -1):
-        dropped: tuple[Rule, ...] = tuple(soft[kept:])
         within = tuple(rule for rule in compiled.within if rule.hard or rule in soft[:kept])
-        answer = _place(replace(compiled, within=within), dropped)
+        answer = _place(replace(compiled, within=within))
         if isinstance(answer, Placement):
             break
     if isinstance(answer, Placement):
         wrong = verify(problem, answer)
         if wrong:
-            raise PlacementBug(f"{answer.method} gave a wrong answer: {'; '.join(wrong[:5])}; {problem!r}")
+            raise PlacementBug(problem, answer, wrong)
+    assert answer is not None  # the loop runs at least once
     return answer
 
 
-def _place(compiled: Compiled, dropped: tuple[Rule, ...]) -> Placement | Infeasible:
+def _place(compiled: Compiled) -> Placement | Infeasible:
     budget = compiled.problem.budget
     spending = _Spending(budget.deterministic_time, budget.wall_limit, budget.max_domains)
     found = _search(compiled, compiled.within, spending)
@@ -66,19 +68,19 @@ def _place(compiled: Compiled, dropped: tuple[Rule, ...]) -> Placement | Infeasi
         found = _solve_open(spending)
     if found is not None:
         table, part, method = found
-        return Placement(_final(part, table), method, dropped)
+        return Placement(_final(part, table), method)
     alone = tuple(int(value) for value in compiled.fit.sum(axis=1))
-    return Infeasible(not spending.undecided, alone, spending.method, spending.detail)
+    cause: Literal["rules", "bound", "search", "budget"] = "budget" if spending.undecided else spending.cause
+    return Infeasible(not spending.undecided, cause, compiled.lower, alone)
 
 
-Found = tuple[Ints, Compiled, str]
+Found = tuple[Ints, Compiled, Method]
 
 
 def _search(compiled: Compiled, within: tuple[Within, ...], spending: _Spending) -> Found | None:
     """Counting and greedy in every domain; what they leave open is queued for the solver, fullest first."""
     reason = bounds.hopeless(compiled)
     if reason:
-        spending.detail = spending.detail or reason
         return None
     if within:
         for part in _domains(compiled, within[0]):
@@ -90,7 +92,6 @@ def _search(compiled: Compiled, within: tuple[Within, ...], spending: _Spending)
         table = counting.count(compiled)
         if table is not None:
             return table, compiled, "counting"
-        spending.method = "counting"
         return None
     table = greedy.search(compiled)
     if table is not None:
@@ -126,7 +127,7 @@ def _solve_open(spending: _Spending) -> Found | None:
         spending.domains -= 1
         solved = cpsat.solve(part, spending.seconds, spending.wall)
         spending.seconds -= solved.spent
-        spending.method = solved.method
+        spending.cause = "search"
         if solved.table is not None:
             return solved.table, part, solved.method
         spending.undecided |= not solved.proven
