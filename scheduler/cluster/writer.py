@@ -239,7 +239,6 @@ class Writer:
         """Read one object, to find out what a write meets. Raises `RequestFailed`."""
         return await self._api.request("GET", path)
 
-    @property
     def backlog(self) -> dict[str, int]:
         """Writes that are waiting or in flight, by worth."""
         counts = dict.fromkeys(Worth, 0)

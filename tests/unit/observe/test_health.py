@@ -1,0 +1,149 @@
+"""The ports, asked over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from scheduler.observe import health
+from scheduler.observe.health import Health
+
+
+class World:
+    def __init__(self) -> None:
+        self.ready: tuple[bool, str] = (False, "waiting for pods")
+        self.alive: tuple[bool, str] = (True, "ok")
+        self.running = 0
+        self.most = 0
+        self.hang = False
+
+    async def snapshot(self) -> bytes:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            if self.hang:
+                await asyncio.wait_for(asyncio.Event().wait(), 0.05)
+            await asyncio.sleep(0.02)
+            return b"\x80pickle"
+        finally:
+            self.running -= 1
+
+    def state(self) -> dict[str, Any]:
+        return {"synced": True, "epoch": 7}
+
+    def metrics(self) -> bytes:
+        return b"muster_leader 1.0\n"
+
+
+@asynccontextmanager
+async def serving(world: World) -> AsyncIterator[str]:
+    ports = Health(
+        "127.0.0.1",
+        0,
+        ready=lambda: world.ready,
+        alive=lambda: world.alive,
+        metrics=lambda: world.metrics(),
+        snapshot=world.snapshot,
+        state=lambda: world.state(),
+    )
+    await ports.start()
+    try:
+        yield f"http://{ports.address}"
+    finally:
+        await ports.stop()
+
+
+async def get(url: str) -> tuple[int, bytes, str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as response:
+        return response.status, await response.read(), response.headers.get("Content-Type", "")
+
+
+async def test_health_and_readiness_say_why_not():
+    world = World()
+    async with serving(world) as url:
+        assert (await get(f"{url}/healthz"))[:2] == (200, b"ok\n")
+        assert (await get(f"{url}/readyz"))[:2] == (503, b"waiting for pods\n")
+        world.ready = (True, "ok")
+        assert (await get(f"{url}/readyz"))[0] == 200
+        world.alive = (False, "no session for 60 s")
+        assert (await get(f"{url}/healthz"))[:2] == (503, b"no session for 60 s\n")
+
+
+async def test_metrics_are_served_in_the_text_format():
+    async with serving(World()) as url:
+        code, body, kind = await get(f"{url}/metrics")
+    assert (code, body) == (200, b"muster_leader 1.0\n")
+    assert kind.startswith("text/plain")
+
+
+async def test_the_state_is_json():
+    async with serving(World()) as url:
+        code, body, kind = await get(f"{url}/debug/state")
+    assert (code, body, kind) == (200, b'{"epoch":7,"synced":true}', "application/json")
+
+
+async def test_a_snapshot_is_bytes_and_the_brain_is_asked_by_one_at_a_time():
+    world = World()
+    async with serving(world) as url:
+        answers = await asyncio.gather(*(get(f"{url}/debug/snapshot") for _ in range(3)))
+    assert {answer[:2] for answer in answers} == {(200, b"\x80pickle")}
+    assert world.most == 1
+
+
+async def test_a_brain_that_does_not_answer_is_a_504():
+    world = World()
+    world.hang = True
+    async with serving(world) as url:
+        assert (await get(f"{url}/debug/snapshot"))[0] == 504
+
+
+async def test_a_callback_that_raises_is_a_500_and_the_port_lives_on(monkeypatch: pytest.MonkeyPatch):
+    world = World()
+    async with serving(world) as url:
+        monkeypatch.setattr(world, "state", lambda: 1 // 0)
+        code, body, _ = await get(f"{url}/debug/state")
+        assert (code, body) == (500, b"ZeroDivisionError: integer division or modulo by zero\n")
+        assert (await get(f"{url}/healthz"))[0] == 200
+
+
+async def test_strangers_may_look_at_health_but_not_inside(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(health, "_is_local", lambda _remote: False)
+    async with serving(World()) as url:
+        assert (await get(f"{url}/debug/snapshot"))[0] == 403
+        assert (await get(f"{url}/debug/state"))[0] == 403
+        assert (await get(f"{url}/metrics"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("remote", "local"),
+    [("127.0.0.1", True), ("::1", True), ("10.0.0.7", False), ("fe80::1%eth0", False), (None, False)],
+)
+def test_only_the_same_host_is_local(remote: str | None, local: bool):
+    assert health._is_local(remote) is local
+
+
+async def test_unknown_paths_are_404():
+    async with serving(World()) as url:
+        assert (await get(f"{url}/nothing"))[0] == 404
+
+
+async def test_an_address_in_use_is_an_error_that_names_it():
+    async with serving(World()) as url:
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        second = Health(
+            host,
+            int(port),
+            ready=lambda: (True, ""),
+            alive=lambda: (True, ""),
+            metrics=lambda: b"",
+            snapshot=World().snapshot,
+            state=dict,
+        )
+        with pytest.raises(OSError, match=port):
+            await second.start()
+        await second.stop()
