@@ -101,6 +101,11 @@ def open_envelope(kind: str, raw: bytes | msgspec.Raw) -> Envelope:
     return envelope
 
 
+def open_spec(envelope: Envelope, problems: list[Problem]) -> Reader:
+    """Return a reader of the spec; one that is not an object is a problem, an absent one is empty."""
+    return Reader(msgspec.json.decode(envelope.spec) if envelope.spec else None, "spec", problems)
+
+
 def plain(raw: msgspec.Raw | bytes) -> dict[str, Any]:
     """Return an object that was kept raw; anything but an object is empty."""
     value = msgspec.json.decode(raw) if raw else None
@@ -225,12 +230,15 @@ def set_condition(
     """Make a list of conditions, as in JSON, say something, in place.
 
     An entry that says so already is not touched. The time of transition moves only when `status` does; all other
-    entries, whoever wrote them, stay as they are. `extra` fields go along when anything changes.
+    entries, whoever wrote them, stay as they are. `extra` fields go along when anything changes; of them only the
+    generation that was looked at is a change by itself.
     """
-    wish = {"type": type_, "status": status, "reason": reason, "message": message[:MAX_MESSAGE]}
+    wish: dict[str, Any] = {"type": type_, "status": status, "reason": reason, "message": message[:MAX_MESSAGE]}
+    if "observedGeneration" in extra:
+        wish["observedGeneration"] = extra.pop("observedGeneration")
     for item in conditions:
         if isinstance(item, dict) and item.get("type") == type_:
-            if all((item.get(field) or "") == value for field, value in wish.items()):
+            if all((item.get(field) or "") == (value or "") for field, value in wish.items()):
                 return
             if item.get("status") != status or not item.get("lastTransitionTime"):
                 item["lastTransitionTime"] = now

@@ -190,13 +190,13 @@ def _charge(spec: SpecStruct, status: _PodStatus, shape: Shape) -> Amounts | Non
     """Return what a pod on a node is charged with where that is not what its spec asks for."""
     statuses = {s.name: s for s in status.init_container_statuses or ()}
     statuses.update((s.name, s) for s in status.container_statuses or ())
-    plain = not status.allocated_resources and status.resources is None
+    pending = (c.reason for c in status.conditions or () if c.type == "PodResizePending")
+    infeasible = next(pending, None) == "Infeasible"
+    plain = not infeasible and not status.allocated_resources and status.resources is None
     if plain and (not statuses or all(_as_asked(c, statuses) for c in _all_containers(spec))):
         return None
     ignored: list[Problem] = []  # the same spec was reported once, by its shape; status is written by the kubelet
     ask = pod_ask(spec, ignored)
-    pending = (c.reason for c in status.conditions or () if c.type == "PodResizePending")
-    infeasible = next(pending, None) == "Infeasible"
     total = charged(
         PodAsk(
             containers=_with_status(ask.containers, spec.containers, statuses),

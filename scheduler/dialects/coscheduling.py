@@ -13,10 +13,10 @@ import msgspec
 
 from scheduler.dialects.base import (
     DialectResource,
-    Reader,
     copied_conditions,
     difference,
     open_envelope,
+    open_spec,
     plain,
     read_conditions,
     read_counts,
@@ -55,7 +55,7 @@ class CoschedulingDialect:
         """Return the group. The API has no queue; a label scheduling.muster.sh/queue on the object names one."""
         envelope = open_envelope("PodGroup.scheduling.x-k8s.io", raw)
         meta, problems = envelope.metadata, list[Problem]()
-        spec, status = Reader(plain(envelope.spec), "spec", problems), plain(envelope.status)
+        spec, status = open_spec(envelope, problems), plain(envelope.status)
         phase = str(status.get("phase") or "")
         neutral = _NEUTRAL.get(phase, phase)
         marks = {**(meta.annotations or {}), **(meta.labels or {})}
@@ -96,7 +96,7 @@ class CoschedulingDialect:
             set_condition(conditions, "Scheduled", "False", str(status.verdict.code), text, now)
         counts = dict(status.counts)
         wish: dict[str, Any] = {"phase": _PHASES[status.phase]}
-        wish.update((name, counts[name]) for name in _COUNTS if name in counts)
+        wish.update((name, counts.get(name, 0)) for name in _COUNTS if counts)
         if status.phase in _RAN and not before.get("scheduleStartTime"):
             wish["scheduleStartTime"] = now
         if "conditions" in before:

@@ -18,6 +18,7 @@ from scheduler.dialects.base import (
     copied_conditions,
     difference,
     open_envelope,
+    open_spec,
     plain,
     read_conditions,
     read_counts,
@@ -61,7 +62,7 @@ class MusterDialect:
         """Return the group."""
         envelope = open_envelope("PodGroup.scheduling.muster.sh", raw)
         meta, problems = envelope.metadata, list[Problem]()
-        spec, status = Reader(plain(envelope.spec), "spec", problems), plain(envelope.status)
+        spec, status = open_spec(envelope, problems), plain(envelope.status)
         start = status.get("start")
         members = status.get("members")
         phase = str(status.get("phase") or "")
@@ -95,7 +96,7 @@ class MusterDialect:
         """Return the queue."""
         envelope: Envelope = open_envelope("Queue.scheduling.muster.sh", raw)
         meta, problems = envelope.metadata, list[Problem]()
-        spec = Reader(plain(envelope.spec), "spec", problems)
+        spec = open_spec(envelope, problems)
         preemption = spec.object("preemption")
         return Queue(
             name=meta.name,
@@ -135,7 +136,8 @@ class MusterDialect:
             "conditions": conditions,
         }
         if status.counts:
-            wish["members"] = {name: number for name, number in status.counts if name in _COUNTS}
+            counts = dict(status.counts)
+            wish["members"] = {name: counts.get(name, 0) for name in _COUNTS}
         start = before.get("start")
         if status.phase in _RAN and not (isinstance(start, dict) and start.get("actual")):
             wish["start"] = {"actual": now}

@@ -18,6 +18,7 @@ from scheduler.dialects.base import (
     difference,
     has_condition,
     open_envelope,
+    open_spec,
     plain,
     read_conditions,
     set_condition,
@@ -47,7 +48,7 @@ class NativeDialect:
         """Return the group. The API has no queue; a label scheduling.muster.sh/queue on the object names one."""
         envelope = open_envelope("PodGroup.scheduling.k8s.io", raw)
         meta, problems = envelope.metadata, list[Problem]()
-        spec, status = Reader(plain(envelope.spec), "spec", problems), plain(envelope.status)
+        spec, status = open_spec(envelope, problems), plain(envelope.status)
         spec.refuse("parentCompositePodGroupName", _LATER)
         spec.refuse("resourceClaims", _LATER)
         done = has_condition(copied_conditions(status), _condition_type(api_version), "True")

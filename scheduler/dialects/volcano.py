@@ -19,6 +19,7 @@ from scheduler.dialects.base import (
     difference,
     has_condition,
     open_envelope,
+    open_spec,
     plain,
     read_conditions,
     read_counts,
@@ -64,7 +65,7 @@ class VolcanoDialect:
         """Return the group."""
         envelope = open_envelope("PodGroup.scheduling.volcano.sh", raw)
         meta, problems = envelope.metadata, list[Problem]()
-        spec, status = Reader(plain(envelope.spec), "spec", problems), plain(envelope.status)
+        spec, status = open_spec(envelope, problems), plain(envelope.status)
         spec.refuse("subGroupPolicy", _LATER)
         minimum = spec.integer("minMember", 0, 0)
         queue = spec.text("queue")
@@ -102,7 +103,7 @@ class VolcanoDialect:
         """Return the queue. Closed, Closing and Unknown all mean that nothing new starts."""
         envelope = open_envelope("Queue.scheduling.volcano.sh", raw)
         meta, problems = envelope.metadata, list[Problem]()
-        spec, status = Reader(plain(envelope.spec), "spec", problems), plain(envelope.status)
+        spec, status = open_spec(envelope, problems), plain(envelope.status)
         state = status.get("state") or "Open"
         return Queue(
             name=meta.name,
@@ -135,7 +136,7 @@ class VolcanoDialect:
             set_condition(conditions, "Scheduled", "False", "BelowMinimum", text, now, transitionID=now)
         counts = dict(status.counts)
         wish: dict[str, Any] = {"phase": _PHASES[status.phase], "conditions": conditions}
-        wish.update((name, counts[name]) for name in _COUNTS if name in counts)
+        wish.update((name, counts.get(name, 0)) for name in _COUNTS if counts)
         return difference(before, wish)
 
     def api_path(self, group: PodGroup) -> str:

@@ -1,0 +1,107 @@
+"""Whatever a field of a group or queue holds, the object keeps its identity and says which field is wrong."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.dialects.base import Dialect
+from scheduler.dialects.meta import Undecodable
+from scheduler.dialects.registry import BY_NAME, DIALECTS
+from scheduler.model.decisions import SetStatus
+from scheduler.model.pods import Problem
+from scheduler.model.verdict import Code, verdict
+
+Json = dict[str, Any]
+META = {"name": "g", "namespace": "a", "uid": "u", "resourceVersion": "1"}
+VERSIONS = {
+    "muster": "scheduling.muster.sh/v1alpha1",
+    "native": "scheduling.k8s.io/v1beta1",
+    "volcano": "scheduling.volcano.sh/v1beta1",
+    "coscheduling": "scheduling.x-k8s.io/v1alpha1",
+}
+MINIMUM = {
+    "muster": lambda value: {"minMember": value},
+    "native": lambda value: {"schedulingPolicy": {"gang": {"minCount": value}}},
+    "volcano": lambda value: {"minMember": value},
+    "coscheduling": lambda value: {"minMember": value},
+}
+PATHS = dict.fromkeys(MINIMUM, "spec.minMember") | {"native": "spec.schedulingPolicy.gang.minCount"}
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+FIELDS = st.sampled_from(
+    (
+        "minMember minTaskMember minResources queue priorityClassName networkTopology subGroupPolicy schedulingPolicy "
+        "schedulingConstraints topology subGroups preemptible resourceClaims weight priority resources capability "
+        "deserved guarantee parent state preemption"
+    ).split()
+)
+
+
+def group(name: str, spec: Any, status: Any = None) -> Any:
+    raw = json.dumps({"metadata": META, "spec": spec, "status": status}).encode()
+    return BY_NAME[name].decode_group(raw, VERSIONS[name])
+
+
+@pytest.mark.parametrize("name", sorted(VERSIONS))
+@pytest.mark.parametrize("value", [-1, 2**31, 2**70, "4", 1.5, True, [4]])
+def test_a_minimum_that_cannot_be_used_is_a_problem_of_its_field(name: str, value: object) -> None:
+    read = group(name, MINIMUM[name](value))
+    assert [problem.field for problem in read.problems] == [PATHS[name]]
+    assert (read.uid, read.key, read.min_member) == ("u", f"{name}/a/g", 1)
+
+
+@pytest.mark.parametrize("name", sorted(VERSIONS))
+@pytest.mark.parametrize("value", [1, 4, 2**31 - 1])
+def test_a_minimum_within_bounds_is_read(name: str, value: int) -> None:
+    read = group(name, MINIMUM[name](value))
+    assert (read.min_member, read.problems) == (value, ())
+
+
+def test_a_minimum_of_zero_is_legal_in_volcano_only_and_means_that_nobody_waits() -> None:
+    assert (group("volcano", {"minMember": 0}).min_member, group("volcano", {}).min_member) == (1, 1)
+    assert group("volcano", {"minMember": 0}).problems == ()
+    for name in ("muster", "native", "coscheduling"):
+        assert [problem.field for problem in group(name, MINIMUM[name](0)).problems] == [PATHS[name]]
+
+
+def test_the_message_says_what_is_there() -> None:
+    problem = Problem("spec.minMember", 'must be an integer, not "four"')
+    assert group("volcano", {"minMember": "four"}).problems == (problem,)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(DIALECTS), st.dictionaries(FIELDS, JUNK, max_size=4) | JUNK, JUNK)
+def test_no_content_of_spec_and_status_is_an_exception(dialect: Dialect, spec: Any, status: Any) -> None:
+    raw = json.dumps({"metadata": META, "spec": spec, "status": status}).encode()
+    read = dialect.decode_group(raw, VERSIONS[dialect.name])
+    assert (read.uid, read.namespace, read.name) == ("u", "a", "g")
+    assert 1 <= read.min_member < 2**31
+    said = SetStatus(read.key, "u", "Pending", (("running", 1),), verdict(Code.MISCONFIGURED))
+    patch = dialect.status_patch(read, said, "spec.minMember: wrong", "2026-11-01T00:00:00Z")
+    assert patch is None or set(patch) == {"status"}
+    if any(resource.role == "queue" for resource in dialect.resources):
+        queue = dialect.decode_queue(raw, VERSIONS[dialect.name])
+        assert (queue.uid, queue.name) == ("u", "g")
+        assert queue.weight >= 0
+        assert all(value >= -1 for part in (queue.guarantee, queue.deserved, queue.limit) for _, value in part)
+
+
+@pytest.mark.parametrize("name", sorted(VERSIONS))
+def test_an_object_without_identity_is_refused_by_what_is_known_of_it(name: str) -> None:
+    for raw in (b"[]", b"{", b'{"metadata": {"name": 7}}', b'{"metadata": {"name": "g", "namespace": "a"}}'):
+        with pytest.raises(Undecodable, match=r"PodGroup\.scheduling"):
+            BY_NAME[name].decode_group(raw, VERSIONS[name])
+
+
+@pytest.mark.parametrize("name", ["native", "coscheduling"])
+def test_a_dialect_without_queues_says_so(name: str) -> None:
+    with pytest.raises(Undecodable, match="has no queues"):
+        BY_NAME[name].decode_queue(b"{}", VERSIONS[name])

@@ -1,0 +1,102 @@
+"""Which reference wins, and where role, rank and queue are read from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from scheduler.dialects.core import decode_pod
+from scheduler.model.pods import Pod
+
+NATIVE = "native"
+# In the order in which they win.
+REFERENCES = [
+    ("labels", "scheduling.muster.sh/pod-group", "muster"),
+    ("annotations", "scheduling.muster.sh/pod-group", "muster"),
+    ("spec", "schedulingGroup", "native"),
+    ("annotations", "scheduling.k8s.io/group-name", "volcano"),
+    ("annotations", "scheduling.volcano.sh/group-name", "volcano"),
+    ("labels", "scheduling.x-k8s.io/pod-group", "coscheduling"),
+]
+
+
+def decode(labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None, **spec: Any) -> Pod:
+    metadata = {"name": "p", "namespace": "a", "uid": "u", "labels": labels or {}, "annotations": annotations or {}}
+    return decode_pod(json.dumps({"metadata": metadata, "spec": {"containers": []} | spec}).encode(), frozenset())[0]
+
+
+@pytest.mark.parametrize("first", range(len(REFERENCES)))
+def test_the_first_reference_in_the_order_wins(first: int) -> None:
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    spec: dict[str, Any] = {}
+    for number, (place, name, _) in enumerate(REFERENCES):
+        if number < first:
+            continue
+        if place == "spec":
+            spec[name] = {"podGroupName": f"g{number}"}
+        else:
+            (labels if place == "labels" else annotations)[name] = f"g{number}"
+    assert decode(labels, annotations, **spec).group == f"{REFERENCES[first][2]}/a/g{first}"
+
+
+def test_a_pod_without_a_reference_names_no_group() -> None:
+    assert decode().group == ""
+    # A label of Volcano's annotation, and the annotation of the label, are not references.
+    assert decode({"scheduling.k8s.io/group-name": "g"}, {"scheduling.x-k8s.io/pod-group": "g"}).group == ""
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "rank"),
+    [
+        ({}, {}, -1),
+        ({"batch.kubernetes.io/job-completion-index": "3"}, {}, 3),
+        ({}, {"batch.kubernetes.io/job-completion-index": "4"}, 4),
+        ({"apps.kubernetes.io/pod-index": "5"}, {}, 5),
+        ({"leaderworkerset.sigs.k8s.io/worker-index": "6"}, {}, 6),
+        ({"training.kubeflow.org/replica-index": "7"}, {}, 7),
+        ({}, {"volcano.sh/task-index": "8"}, 8),
+        ({"jobset.sigs.k8s.io/job-global-index": "2", "batch.kubernetes.io/job-completion-index": "1"}, {}, 2_000_001),
+        ({"batch.kubernetes.io/job-completion-index": "-1"}, {}, -1),
+        ({"batch.kubernetes.io/job-completion-index": "x", "apps.kubernetes.io/pod-index": "9"}, {}, 9),
+        ({"batch.kubernetes.io/job-completion-index": "99999999999999"}, {}, -1),
+    ],
+)
+def test_ranks_are_found_where_controllers_write_them(
+    labels: dict[str, str], annotations: dict[str, str], rank: int
+) -> None:
+    assert decode(labels, annotations).index == rank
+
+
+def test_roles_and_queues_of_our_own_come_before_those_of_volcano() -> None:
+    volcano = {"volcano.sh/task-spec": "worker", "scheduling.volcano.sh/queue-name": "q1"}
+    pod = decode({}, volcano)
+    assert (pod.role, pod.queue) == ("worker", "q1")
+    pod = decode({"scheduling.muster.sh/subgroup": "decode", "scheduling.muster.sh/queue": "q2"}, volcano)
+    assert (pod.role, pod.queue) == ("decode", "q2")
+    assert decode({"volcano.sh/queue-name": "q3"}).queue == "q3"
+
+
+@pytest.mark.parametrize(("text", "minimum"), [("1", 1), ("2147483647", 2147483647)])
+def test_an_annotated_minimum_is_read(text: str, minimum: int) -> None:
+    pod = decode({}, {"scheduling.muster.sh/min-member": text})
+    assert (pod.min_member, pod.problems) == (minimum, ())
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "2147483648", "four", "1.5", "٣", " 3"])
+def test_an_annotated_minimum_that_cannot_be_used_is_named(text: str) -> None:
+    pod = decode({}, {"scheduling.muster.sh/min-member": text})
+    assert pod.min_member == 0
+    assert [problem.field for problem in pod.problems] == ["metadata.annotations[scheduling.muster.sh/min-member]"]
+
+
+def test_the_controlling_owner_is_the_owner() -> None:
+    owners = [
+        {"kind": "Other", "name": "x", "uid": "1"},
+        {"kind": "Job", "name": "j", "uid": "2", "controller": True},
+    ]
+    metadata = {"name": "p", "namespace": "a", "uid": "u", "ownerReferences": owners}
+    pod, _ = decode_pod(json.dumps({"metadata": metadata, "spec": {}}).encode(), frozenset())
+    assert (pod.owner_kind, pod.owner_name, pod.owner_uid) == ("Job", "j", "2")
