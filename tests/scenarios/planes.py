@@ -6,6 +6,7 @@ processes, with a short session period. One scheduler serves all scenarios of a 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from scheduler.playground.server import ThreadedServer
+from scheduler.playground.server import PlaygroundServer, ThreadedServer
+from tests.controlplane import nodes
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.crds import apply_crds
 from tests.controlplane.rest import Rest
@@ -51,30 +53,16 @@ class EmbeddedPlane:
     name = "embedded"
 
     def __init__(self, directory: Path) -> None:
-        self._server = ThreadedServer().start()
+        self._server = ThreadedServer(PlaygroundServer()).start()
         self.kubeconfig = self._server.write_kubeconfig(directory / "kubeconfig")
         self.rest = Rest(self._server.url, token="")
         apply_crds(self.rest, CRDS)
 
     def register_node(self, spec: NodeSpec) -> None:
         """Create a Ready node."""
-        status = {
-            "allocatable": spec.allocatable,
-            "capacity": spec.allocatable,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-        }
-        body: dict[str, Any] = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": spec.name, "labels": spec.labels},
-            "spec": {"taints": spec.taints, "unschedulable": spec.unschedulable},
-            "status": status,
-        }
-        self.rest.create("/api/v1/nodes", body)
-        node = self.rest.get(f"/api/v1/nodes/{spec.name}")
-        added = [t for t in node["spec"].get("taints", []) if t["key"].startswith("node.kubernetes.io/not-ready")]
-        if added:
-            self.rest.patch(f"/api/v1/nodes/{spec.name}", {"spec": {"taints": spec.taints or None}})
+        nodes.register_node(self.rest, nodes.node_object(spec.name, spec.allocatable, spec.labels, spec.taints))
+        if spec.unschedulable:
+            self.rest.patch(f"/api/v1/nodes/{spec.name}", {"spec": {"unschedulable": True}})
 
     def stop(self) -> None:
         """Stop the server."""
@@ -171,10 +159,8 @@ class Scheduler:
     def _signal(self, number: int) -> None:
         if self._process is None:
             return
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
-        except ProcessLookupError:
-            pass
         self._process.wait(15)
 
     def tail(self, size: int = 6000) -> str:

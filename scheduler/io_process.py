@@ -1,0 +1,361 @@
+"""The io process: everything that touches the network, composed.
+
+Decided here: how reflectors, cache, lease, writes, binder and ports are joined, and how the process ends: what writes
+stops first, then the lease is given back, then the brain ends. Part of the composition root (`app`), apart from it only
+for length.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import structlog
+import yaml
+
+from scheduler.app import RunOptions, load_configuration, make_sessions, parse_saved, with_options
+from scheduler.binder.loop import Binder, Settings
+from scheduler.binder.objects import RequestObjects
+from scheduler.cluster import feed
+from scheduler.cluster.cache import Cache
+from scheduler.cluster.client import ApiClient, ApiError, path_of
+from scheduler.cluster.lease import Elector, unique_identity
+from scheduler.cluster.link import IoLink, LocalLink, socket_pair
+from scheduler.cluster.performer import Performer
+from scheduler.cluster.watches import Watches
+from scheduler.cluster.writer import Writer
+from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.dialects.registry import BY_NAME, DIALECTS
+from scheduler.framework.registry import BadPlugin
+from scheduler.loop import Loop
+from scheduler.observe import explain
+from scheduler.observe.health import Health
+from scheduler.observe.metrics import Metrics
+
+log = structlog.get_logger("muster.io")
+RELOAD_PERIOD = 2.0
+_FIXED = (
+    "scheduler_names",
+    "namespace",
+    "client_connection",
+    "leader_election",
+    "binder",
+    "health_address",
+    "log_format",
+)
+"""What a reload cannot change: it is used when the process starts."""
+
+
+class _AlwaysLeading:
+    """What takes the place of the elector with leader election off: an epoch that grows with time."""
+
+    def __init__(self) -> None:
+        self.epoch: int = int(time.time())
+        self.holder = "no election"
+
+    def may_write(self) -> bool:
+        return True
+
+
+class IoProcess:
+    """The io process; see the module."""
+
+    def __init__(self, config: SchedulerConfiguration, options: RunOptions, stop: threading.Event | None) -> None:
+        self._config, self._options, self._stop_event = config, options, stop
+        self._stopping = asyncio.Event()
+        self._exit_code = 0
+        self._brain: subprocess.Popen[bytes] | None = None
+        self._leading = False
+        self._last_session = time.monotonic()
+        self._snapshot_waiters: list[asyncio.Future[bytes]] = []
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        if self._stop_event is None:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, self._stop, 0)
+        async with AsyncExitStack() as stack:
+            await self._compose(stack)
+            tasks = [asyncio.create_task(work, name=name) for name, work in self._parts().items()]
+            waits = [*tasks, asyncio.create_task(self._stopping.wait(), name="stop")]
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task.get_name() != "stop":
+                    self._explain_end(task)
+            await self._shut_down(waits)
+        return self._exit_code
+
+    def _explain_end(self, task: asyncio.Task[Any]) -> None:
+        error = task.exception()
+        if error is not None:
+            log.error("part_ended", part=task.get_name(), error=repr(error), exc_info=error)
+        self._exit_code = 1
+
+    def _stop(self, code: int) -> None:
+        self._exit_code = max(self._exit_code, code)
+        self._stopping.set()
+
+    async def _compose(self, stack: AsyncExitStack) -> None:
+        """Make the parts; nothing runs yet."""
+        config = self._config
+        self._metrics = Metrics()
+        connection = config.client_connection
+        self._client = client = await stack.enter_async_context(
+            ApiClient.connect(
+                self._options.kubeconfig,
+                self._options.context,
+                qps=connection.qps,
+                burst=max(1, connection.burst),
+                user_agent="muster",
+                on_request=self._metrics.on_request,
+            )
+        )
+        self._cache = cache = Cache()
+        self._watches = Watches(
+            client, cache, DIALECTS, scheduler_names=config.scheduler_names, namespace=config.namespace
+        )
+        election = config.leader_election
+        self._elector: Any = (
+            Elector(
+                client,
+                election.namespace or config.namespace,
+                election.name,
+                unique_identity(),
+                election.lease_duration,
+                election.renew_deadline,
+                election.retry_period,
+                floor=lambda: max((request.epoch for request in cache.requests()), default=0),
+            )
+            if election.leader_elect
+            else _AlwaysLeading()
+        )
+        self._writer = Writer(client, self._may_write, self._metrics, pressed=lambda: self._binder.depth > 0)
+        self._link = self._start_brain()
+        self._performer = Performer(
+            self._writer,
+            cache,
+            BY_NAME,
+            explain,
+            namespace=config.namespace,
+            epoch=lambda: self._elector.epoch or 0,
+            send=self._link.send,
+            meter=self._metrics,
+            deadline=config.binder.deadline,
+        )
+        self._binder = Binder(
+            cache,
+            client,
+            RequestObjects(client, self._watches.assembler, config.namespace),
+            self._elector,
+            settings=Settings(in_flight=config.binder.concurrency, history=config.binder.history),
+            meter=self._metrics,
+        )
+
+    def _may_write(self) -> bool:
+        return bool(self._leading and self._elector.may_write())
+
+    def _start_brain(self) -> Any:
+        data = msgspec.json.encode(self._config)
+        if self._options.single_process:
+            sys.setswitchinterval(5e-5)  # a busy brain thread must not hold up the sockets
+            local = LocalLink(self._on_brain, self._on_brain_gone)
+            loop = Loop(local.brain, self._config, make_sessions, parse_saved)
+            threading.Thread(target=loop.run, name="brain", daemon=True).start()
+            return local.io
+        ours, theirs = socket_pair()
+        try:
+            self._brain = subprocess.Popen(
+                [sys.executable, "-m", "scheduler", "brain", "--fd", str(theirs.fileno())],
+                stdin=subprocess.PIPE,
+                pass_fds=[theirs.fileno()],
+            )
+        finally:
+            theirs.close()
+        assert self._brain.stdin is not None
+        self._brain.stdin.write(data)
+        self._brain.stdin.close()
+        return IoLink(ours, self._on_brain, self._on_brain_gone)
+
+    def _parts(self) -> dict[str, Any]:
+        parts: dict[str, Any] = {
+            "watches": self._watches.run(),
+            "lead": self._lead(),
+            "ports": self._serve_ports(),
+            "reload": self._reload(),
+        }
+        if self._stop_event is not None:
+            parts["caller"] = self._wait_for_caller(self._stop_event)
+        return parts
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    async def _lead(self) -> None:
+        """Wait for the caches, then for the lease; then serve until it is lost."""
+        await self._link.start()
+        self._cache.subscribe(self._performer.watch)
+        self._cache.subscribe(self._to_brain)
+        waiting = asyncio.create_task(self._say_what_is_missing())
+        await self._watches.all_synced.wait()
+        waiting.cancel()
+        await self._ensure_namespace()
+        async with asyncio.TaskGroup() as group:
+            if isinstance(self._elector, _AlwaysLeading):
+                log.warning("leader_election_off", epoch=self._elector.epoch)
+            else:
+                group.create_task(self._elector.run(), name="elector")
+                await self._elector.leading.wait()
+            self._leading = True
+            self._metrics.leading(True)
+            group.create_task(self._binder.run(), name="binder")
+            self._link.send(feed.Leading(int(self._elector.epoch or 0)))
+
+    async def _say_what_is_missing(self) -> None:
+        while True:
+            await asyncio.sleep(5.0)
+            log.warning("not_synced_yet", waiting_for=self._watches.waiting_for())
+
+    async def _ensure_namespace(self) -> None:
+        """BindRequests and the lease need their namespace; who may not create it is told so by the next write."""
+        name = self._config.namespace
+        if name in self._cache.namespaces.by_key:
+            return
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        try:
+            await self._client.post_json(path_of("", "v1", "namespaces"), body)
+            log.info("namespace_created", namespace=name)
+        except ApiError as error:
+            if error.status != 409:
+                log.error("namespace_missing", namespace=name, error=str(error))
+
+    def _to_brain(self, events: list[feed.Event]) -> None:
+        for event in events:
+            self._link.send(event)
+
+    def _on_brain(self, messages: list[feed.FromBrain]) -> None:
+        for message in messages:
+            match message:
+                case feed.Handover():
+                    self._performer.handle(message)
+                case feed.SessionDone():
+                    self._last_session = time.monotonic()
+                    self._metrics.session(message)
+                case feed.SnapshotReply(data=data):
+                    for waiter in self._snapshot_waiters:
+                        if not waiter.done():
+                            waiter.set_result(data)
+                    self._snapshot_waiters.clear()
+
+    def _on_brain_gone(self, cause: str) -> None:
+        log.error("brain_gone", cause=cause)
+        self._stop(1)
+
+    async def _wait_for_caller(self, event: threading.Event) -> None:
+        await asyncio.to_thread(event.wait)
+        self._stop(0)
+        await asyncio.Event().wait()
+
+    async def _reload(self) -> None:
+        """Take over a changed configuration file; one that is wrong is refused, the old one stays."""
+        file = self._options.config
+        if file is None:
+            await asyncio.Event().wait()
+            return
+        before = file.read_bytes()
+        while True:
+            await asyncio.sleep(RELOAD_PERIOD)
+            try:
+                content = file.read_bytes()
+                if content == before:
+                    continue
+                before = content
+                config = with_options(load_configuration(None, text=content.decode()), self._options)
+            except (OSError, UnicodeDecodeError, yaml.YAMLError, ConfigError, BadPlugin) as error:
+                log.error("configuration_refused", file=str(file), error=str(error))
+                self._metrics.reload(ok=False)
+                continue
+            fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
+            if fixed:
+                log.warning("configuration_needs_restart", keys=fixed)
+            self._config = replace(config, **{name: getattr(self._config, name) for name in _FIXED})
+            self._metrics.reload(ok=True)
+            self._link.send(feed.ConfigSet(msgspec.json.encode(self._config)))
+
+    async def _shut_down(self, tasks: list[asyncio.Task[Any]]) -> None:
+        """Stop what writes, then give the lease back, then end the brain."""
+        await self._performer.close()
+        await self._writer.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._link.close()
+        if self._brain is not None:
+            try:
+                await asyncio.to_thread(self._brain.wait, 5)
+            except subprocess.TimeoutExpired:
+                self._brain.kill()
+                await asyncio.to_thread(self._brain.wait)
+
+    # -- ports ----------------------------------------------------------------------------------------------------
+
+    async def _serve_ports(self) -> None:
+        host, _, port = self._config.health_address.rpartition(":")
+        health = Health(
+            host or "127.0.0.1",
+            int(port),
+            ready=self._ready,
+            alive=self._alive,
+            metrics=self._render_metrics,
+            snapshot=self._snapshot,
+            state=self._state,
+        )
+        await health.start()
+        log.info("serving", address=health.address)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await health.stop()
+
+    def _ready(self) -> tuple[bool, str]:
+        if self._watches.all_synced.is_set():
+            return True, "ok"
+        return False, f"waiting for {', '.join(self._watches.waiting_for())}"
+
+    def _alive(self) -> tuple[bool, str]:
+        return True, "ok"
+
+    def _render_metrics(self) -> bytes:
+        self._metrics.observe(
+            cache=self._cache.sizes(),
+            watches=self._watches.status(),
+            backlog=self._writer.backlog(),
+            bind_depth=self._binder.depth,
+            open_requests=self._binder.open_requests,
+        )
+        return self._metrics.render()
+
+    async def _snapshot(self) -> bytes:
+        waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._snapshot_waiters.append(waiter)
+        self._link.send(feed.SnapshotAsk())
+        return await asyncio.wait_for(waiter, 30)
+
+    def _state(self) -> dict[str, Any]:
+        return {
+            "synced": self._watches.all_synced.is_set(),
+            "leading": self._may_write(),
+            "epoch": self._elector.epoch,
+            "holder": self._elector.holder,
+            "objects": self._cache.sizes(),
+            "dialects": dict(self._cache.dialects),
+            "badObjects": {f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
+            "openBindRequests": self._binder.open_requests,
+            "writes": self._writer.backlog(),
+        }
