@@ -9,8 +9,6 @@ gets no condition; nothing is said that the object says already.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +22,8 @@ import structlog
 
 from scheduler.cluster import bindrequests, feed
 from scheduler.cluster.bindrequests import Bundle
-from scheduler.cluster.client import JSON, MERGE, STRATEGIC, ApiError, RequestFailed, path_of
+from scheduler.cluster.client import MERGE, STRATEGIC, ApiError, RequestFailed, path_of
+from scheduler.cluster.events import Events, Regarding, of_group, of_pod
 from scheduler.cluster.writer import Meter, NotCommitted, Request, Worth, Write
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.decisions import Assignment, Explain, Place, SetStatus
@@ -34,15 +33,8 @@ from scheduler.model.verdict import Verdict
 
 log = structlog.get_logger(__name__)
 
-SAME_EVENT = 600.0
-"""Seconds before an event is written again with the same words."""
-SAME_REASON = 60.0
-"""Seconds before an event with the same reason is written again with other words."""
-SESSION = "scheduling.muster.sh/session"
-
 _FIRST_PAUSE = 0.5
 _LAST_PAUSE = 30.0
-_SAID_KEPT = 20_000
 _BOUND = "Bound"
 
 
@@ -109,12 +101,13 @@ class _Placing:
     until: float
 
 
-@dataclass(slots=True)
-class _Said:
-    """The last event of a group and reason."""
+@dataclass(frozen=True, slots=True)
+class _Why:
+    """Why a group waits, as last told, and the members that wait with it."""
 
-    note: str
-    at: float
+    reason: str
+    queue: str
+    uids: tuple[str, ...]
 
 
 class Performer:
@@ -146,14 +139,13 @@ class Performer:
         self._send = send
         self._meter = meter
         self._deadline = deadline
-        self._controller = controller
-        self._host = host or socket.gethostname()
+        self._events = Events(writer, texts.note, controller=controller, host=host, clock=clock, timer=timer)
         self._clock = clock
         self._timer = timer
         self._placing: dict[str, _Placing] = {}
         self._ours: set[str] = set()
         self._members: dict[str, tuple[str, ...]] = {}
-        self._said: dict[str, dict[str, _Said]] = {}
+        self._why: dict[str, _Why] = {}
         self._without_subresource: set[tuple[str, str]] = set()
         self._failures = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -195,6 +187,24 @@ class Performer:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    # -- for metrics ----------------------------------------------------------------------------------------------
+
+    @property
+    def assumed(self) -> int:
+        """Members on their way: placed, and not yet seen to be bound or refused."""
+        return len(self._placing)
+
+    def pending(self) -> dict[tuple[str, str], int]:
+        """(queue, reason) -> groups that wait."""
+        counts: dict[tuple[str, str], int] = {}
+        for key, why in list(self._why.items()):
+            pods = [pod for pod in map(self._cache.pod, why.uids) if pod is not None and pod.waiting]
+            if why.uids and not pods:
+                del self._why[key]
+            elif not why.uids or any(not self._is_placing(pod.uid) for pod in pods):
+                counts[(why.queue, why.reason)] = counts.get((why.queue, why.reason), 0) + 1
+        return counts
 
     # -- placements -----------------------------------------------------------------------------------------------
 
@@ -273,7 +283,8 @@ class Performer:
                     self._placing.pop(uid, None)
                     self._writer.forget(("condition", uid))
                 case feed.GroupGone(key=key):
-                    self._said.pop(key, None)
+                    self._events.forget(key)
+                    self._why.pop(key, None)
 
     def _request(self, request: BindRequest) -> None:
         uids = self._members.setdefault(request.name, _uids(request.gangs))
@@ -296,17 +307,30 @@ class Performer:
             failed = {failure.uid for failure in outcome.failures}
             bound = [assignment for assignment in place.assignments if assignment.uid not in failed]
             group = self._cache.group(place.group)
-            if group is not None and group.has_object and group.uid == place.group_uid:
+            if group is not None and group.uid != place.group_uid:
+                group = None
+            self._measure(place, group)
+            if group is not None and group.has_object:
                 listed = ", ".join(f"{assignment.pod} to {assignment.node}" for assignment in bound)
                 text = f"Bound {len(bound)} member{'' if len(bound) == 1 else 's'}: {listed}"
                 pod = self._cache.pod(bound[0].uid) if bound else None
-                self._event(request.session, _of_group(group), pod, "Normal", "Scheduled", "Binding", text)
+                self._events.bound(request.session, of_group(group, pod), text)
                 continue
             for assignment in bound:
                 text = f"Successfully assigned {assignment.namespace}/{assignment.pod} to {assignment.node}"
-                about = _of_pod(assignment.namespace, assignment.pod, assignment.uid)
                 pod = self._cache.pod(assignment.uid)
-                self._event(request.session, about, pod, "Normal", "Scheduled", "Binding", text, redundant=True)
+                about = of_pod(assignment.namespace, assignment.pod, assignment.uid, pod)
+                self._events.bound(request.session, about, text, redundant=True)
+
+    def _measure(self, place: Place, group: PodGroup | None) -> None:
+        """Note how long a group waited for its minimum."""
+        if place.minimum == 0 or (group is not None and group.was_running):
+            return
+        pods = [pod for pod in (self._cache.pod(assignment.uid) for assignment in place.assignments) if pod is not None]
+        created = group.created if group is not None and group.created else min((p.created for p in pods), default=0.0)
+        if created:
+            queue = group.queue if group is not None else ""
+            self._meter.seconds("pod_group_wait_seconds", max(0.0, self._clock() - created), queue=queue)
 
     # -- status of groups -----------------------------------------------------------------------------------------
 
@@ -383,14 +407,21 @@ class Performer:
                 )
             )
         group = self._cache.group(explain.group)
+        self._why[explain.group] = _Why(
+            explain.verdict.code.value, group.queue if group is not None else "", explain.pods
+        )
         if group is not None and group.has_object:
             sentence = self._texts.sentence(explain.verdict)
             known = not explain.pods and any(sentence in condition.message for condition in group.conditions)
             if (news or not explain.pods) and not known:
-                self._warn(session, explain.group, _of_group(group), pods[0] if pods else None, explain.verdict)
+                self._warn(session, explain, of_group(group, pods[0] if pods else None))
         elif news:
             first = news[0]
-            self._warn(session, explain.group, _of_pod(first.namespace, first.name, first.uid), first, explain.verdict)
+            self._warn(session, explain, of_pod(first.namespace, first.name, first.uid, first))
+
+    def _warn(self, session: str, explain: Explain, about: Regarding) -> None:
+        text = self._texts.pod_message(explain.verdict)
+        self._events.waits(session, explain.group, explain.verdict.code.value, about, text)
 
     def _waiting(self, uid: str) -> Pod | None:
         """The pod, if it is one that waits for us and is not about to be bound."""
@@ -409,69 +440,6 @@ class Performer:
         path = path_of("", "v1", "pods", pod.namespace, pod.name, "status")
         return Request(path, {"metadata": {"uid": uid}, "status": {"conditions": [condition]}})
 
-    # -- events ---------------------------------------------------------------------------------------------------
-
-    def _warn(self, session: str, key: str, about: dict[str, str], pod: Pod | None, verdict: Verdict) -> None:
-        """Write FailedScheduling: for a group and reason at most one a minute, and only in new words."""
-        text = self._texts.note(self._texts.pod_message(verdict))
-        now = self._timer()
-        if len(self._said) > _SAID_KEPT:
-            self._said = {
-                known: reasons
-                for known, reasons in self._said.items()
-                if any(now - last.at < SAME_EVENT for last in reasons.values())
-            }
-        said = self._said.setdefault(key, {})
-        last = said.get(verdict.code.value)
-        if last is not None and now - last.at < (SAME_EVENT if last.note == text else SAME_REASON):
-            return
-        said[verdict.code.value] = _Said(text, now)
-        self._event(session, about, pod, "Warning", "FailedScheduling", "Scheduling", text)
-
-    def _event(
-        self,
-        session: str,
-        about: dict[str, str],
-        pod: Pod | None,
-        kind: str,
-        reason: str,
-        action: str,
-        text: str,
-        *,
-        redundant: bool = False,
-    ) -> None:
-        now = self._clock()
-        controller = (pod.scheduler_name if pod is not None else "") or self._controller
-        namespace, name = about["namespace"], about["name"]
-        mark = hashlib.blake2b(f"{session} {about['uid']} {reason} {text} {now}".encode(), digest_size=8).hexdigest()
-        body = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {
-                "name": f"{name[:230]}.{mark}",
-                "namespace": namespace,
-                "annotations": {SESSION: session},
-            },
-            "eventTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": controller,
-            "reportingInstance": f"{controller}-{self._host}"[:128],
-            "action": action,
-            "reason": reason,
-            "regarding": about,
-            "note": self._texts.note(text),
-            "type": kind,
-        }
-        path = path_of("events.k8s.io", "v1", "events", namespace)
-        write = Write(
-            worth=Worth.EVENT,
-            key=("event", mark),
-            content=mark,
-            method="POST",
-            content_type=JSON,
-            build=lambda: Request(path, body),
-        )
-        self._writer.offer_event(write, redundant=redundant)
-
 
 def _uids(places: Sequence[Place]) -> tuple[str, ...]:
     assignments: list[Assignment] = [assignment for place in places for assignment in place.assignments]
@@ -486,20 +454,6 @@ def _says(pod: Pod, reason: str, message: str) -> bool:
         and condition.reason == reason
         and condition.message == message
     )
-
-
-def _of_group(group: PodGroup) -> dict[str, str]:
-    return {
-        "apiVersion": group.api_version,
-        "kind": group.kind,
-        "namespace": group.namespace,
-        "name": group.name,
-        "uid": group.uid,
-    }
-
-
-def _of_pod(namespace: str, name: str, uid: str) -> dict[str, str]:
-    return {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": name, "uid": uid}
 
 
 def _now(seconds: float) -> str:

@@ -108,6 +108,7 @@ class Case:
         self.pressed = False
         self.session = 0
         self.leads = True
+        self.waits: list[float] = []
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read() or b"null")
@@ -130,7 +131,8 @@ class Case:
         self.counts[":".join([name, *(labels[key] for key in sorted(labels))])] += int(amount)
 
     def seconds(self, name: str, value: float, **labels: str) -> None:
-        self.counts[name] += 1
+        if name == "pod_group_wait_seconds":
+            self.waits.append(value)
 
     def put(self, *things: Pod | PodGroup) -> None:
         for thing in things:
@@ -351,6 +353,24 @@ async def test_a_long_note_is_cut_to_what_the_server_accepts(case: Case):
     assert len(case.conditions[0]["message"]) > 5000
 
 
+async def test_waiting_groups_are_counted_by_queue_and_reason_until_their_members_are_gone(case: Case):
+    case.put(group(queue="research"), pod(0), pod(1), pod(7, group=""))
+    missing = verdict(Code.NOT_ENOUGH_MEMBERS, existing=0, minimum=4)
+    case.put(group(key="volcano/ns/empty", uid="g5", name="empty"))
+    await case.do(
+        Explain(KEY, shortage(), ("u0", "u1")),
+        Explain("pod/ns/u7", shortage(), ("u7",)),
+        Explain("volcano/ns/empty", missing),
+    )
+    assert case.performer.pending() == {("research", "Resources"): 1, ("", "Resources"): 1, ("", "NotEnoughMembers"): 1}
+    await case.do(place(0, 1))
+    assert case.performer.assumed == 2
+    assert case.performer.pending() == {("", "Resources"): 1, ("", "NotEnoughMembers"): 1}
+    case.cache.pods.clear()
+    case.performer.watch([feed.GroupGone("volcano/ns/empty")])
+    assert case.performer.pending() == {}
+
+
 # -- the status of groups ---------------------------------------------------------------------------------------------
 
 
@@ -478,11 +498,13 @@ async def test_a_bound_gang_has_one_event_on_its_group(case: Case):
     await case.do(place(0, 1))
     request = BindRequest("s-000001-e7-1", "r1", "s-000001", 7, case.time + 100, (place(0, 1),))
     done = replace(request, phase="Bound", outcomes=(GangOutcome(0, "Bound", 2),))
+    case.put(group(created=case.time - 30))
     case.performer.watch([feed.RequestSet(request), feed.RequestSet(done), feed.RequestSet(done)])
     await case.settle()
     (event,) = case.events
     assert (event["type"], event["reason"], event["regarding"]["kind"]) == ("Normal", "Scheduled", "PodGroup")
     assert event["note"] == "Bound 2 members: train-0 to n0, train-1 to n1"
+    assert case.waits == [30.0]
 
 
 async def test_single_pods_have_an_event_each_that_is_dropped_under_load(case: Case):
