@@ -9,7 +9,8 @@ Fields of an object (group scheduling.muster.sh/v1alpha1, plural bindrequests, i
 
     metadata.name    <session>-e<epoch>-<n>; a part is <name of the header>-p<i>
     metadata.labels  scheduling.muster.sh/part-of: <name of the header>, on parts only
-    spec             session, epoch, deadline (RFC 3339 with milliseconds), gangs[]; never changed after creation
+    spec             session, epoch, deadline (RFC 3339 with milliseconds), gangs[]; only the epoch is ever
+                     changed, by a new leader that takes the request over
                      parts: on a header, how many parts there are; part: on a part, its number from 1
       gangs[]        group {key, namespace, name, uid, apiVersion, kind}, minimum, placements[]; victims[] is not
                      written by this version
@@ -331,11 +332,21 @@ class Piece:
         """The object's name."""
         return self.request.name
 
+    @property
+    def uid(self) -> str:
+        """The object's identity."""
+        return self.request.uid
 
-def read(raw: bytes | Mapping[str, Any]) -> Piece:
+    @property
+    def resource_version(self) -> str:
+        """The object's version as read."""
+        return self.request.resource_version
+
+
+def read(raw: bytes | msgspec.Raw | Mapping[str, Any]) -> Piece:
     """Return what one object holds. Raises `BadRequest`."""
     try:
-        found = _decode(raw) if isinstance(raw, bytes) else msgspec.convert(raw, _Object)
+        found = _decode(raw) if isinstance(raw, bytes | msgspec.Raw) else msgspec.convert(raw, _Object)
     except msgspec.MsgspecError as error:
         raise BadRequest(f"BindRequest: {error}") from error
     meta, spec, status = found.metadata, found.spec, found.status or _Status()
@@ -398,7 +409,7 @@ class Assembler:
     _part_names: dict[str, tuple[str, int]] = field(default_factory=dict)
     _whole: dict[str, tuple[Place, ...]] = field(default_factory=dict)
 
-    def offer(self, raw: bytes | Mapping[str, Any] | Piece) -> BindRequest | None:
+    def offer(self, raw: bytes | msgspec.Raw | Mapping[str, Any] | Piece) -> BindRequest | None:
         """Take an object that appeared or changed; return the request that it completes or changes, or None.
 
         Raises `BadRequest`; the object is then as good as absent.
