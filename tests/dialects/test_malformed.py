@@ -37,11 +37,12 @@ JUNK = st.recursive(
     max_leaves=6,
 )
 FIELDS = st.sampled_from(
-    (
-        "minMember minTaskMember minResources queue priorityClassName networkTopology subGroupPolicy schedulingPolicy "
-        "schedulingConstraints topology subGroups preemptible resourceClaims weight priority resources capability "
-        "deserved guarantee parent state preemption"
-    ).split()
+    [
+        *("minMember", "minTaskMember", "minResources", "queue", "priorityClassName", "networkTopology"),
+        *("subGroupPolicy", "schedulingPolicy", "schedulingConstraints", "topology", "subGroups", "preemptible"),
+        *("resourceClaims", "weight", "priority", "resources", "capability", "deserved", "guarantee", "parent"),
+        *("state", "preemption"),
+    ]
 )
 
 

@@ -159,7 +159,7 @@ def test_the_hostname_is_the_last_level_of_a_topology(real_control_plane: Contro
     real_control_plane.rest.delete(f"{path}/{real_namespace}")
 
 
-def test_a_bind_request_never_changes(real_control_plane: ControlPlane, real_namespace: str) -> None:
+def test_a_bind_request_changes_only_its_leader(real_control_plane: ControlPlane, real_namespace: str) -> None:
     path = f"/apis/scheduling.muster.sh/v1alpha1/namespaces/{real_namespace}/bindrequests"
     gang = {
         "group": {"key": "muster/a/g", "namespace": "a", "name": "g", "uid": "u", "apiVersion": "", "kind": ""},
@@ -170,9 +170,12 @@ def test_a_bind_request_never_changes(real_control_plane: ControlPlane, real_nam
     kind = {"apiVersion": "scheduling.muster.sh/v1alpha1", "kind": "BindRequest"}
     obj = real_control_plane.rest.create(path, kind | {"metadata": {"name": "s-000042-e7-1"}, "spec": spec})
     assert obj["spec"] == spec
-    for change in ({"epoch": 8}, {"gangs": [gang, gang]}, {"deadline": "2027-11-29T17:15:00.250Z"}):
+    for change in ({"session": "s-000043"}, {"gangs": [gang, gang]}, {"deadline": "2027-11-29T17:15:00.250Z"}):
         with pytest.raises(ApiError, match="a request never changes"):
             real_control_plane.rest.patch(f"{path}/s-000042-e7-1", {"spec": change})
+    assert real_control_plane.rest.patch(f"{path}/s-000042-e7-1", {"spec": {"epoch": 8}})["spec"]["epoch"] == 8
+    with pytest.raises(ApiError, match="adopted by later leaders only"):
+        real_control_plane.rest.patch(f"{path}/s-000042-e7-1", {"spec": {"epoch": 7}})
     done = {"phase": "Bound", "gangs": [{"index": 0, "uid": "u", "phase": "Bound", "bound": 1, "failures": []}]}
     assert real_control_plane.rest.patch(f"{path}/s-000042-e7-1/status", {"status": done})["status"] == done
 
