@@ -338,6 +338,8 @@ class IoProcess:
             backlog=self._writer.backlog(),
             bind_depth=self._binder.depth,
             open_requests=self._binder.open_requests,
+            assumed=self._performer.assumed,
+            pending=self._performer.pending(),
         )
         return self._metrics.render()
 

@@ -434,9 +434,11 @@ class Performer:
         pod = self._waiting(uid)
         if pod is None or _says(pod, reason, message):
             return None
-        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        condition: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         if pod.condition is None:
             condition["lastTransitionTime"] = _now(self._clock())
+        if pod.generation:
+            condition["observedGeneration"] = pod.generation
         path = path_of("", "v1", "pods", pod.namespace, pod.name, "status")
         return Request(path, {"metadata": {"uid": uid}, "status": {"conditions": [condition]}})
 

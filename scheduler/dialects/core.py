@@ -144,6 +144,7 @@ def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tu
         problems=tuple(problems),
         status_reason=status.reason or "",
         resource_version=meta.resource_version,
+        generation=meta.generation,
     )
     return pod, shape
 

@@ -90,6 +90,7 @@ class Pod:
     `min_member` is the annotation scheduling.muster.sh/min-member (0 = absent). `index` is the completion index or rank
     (-1 = none). `charge` replaces the shape's requests where the node is charged otherwise (in-place resize).
     `condition` is its PodScheduled condition when that is False. `created` is in seconds since the epoch.
+    `generation` is metadata.generation, for the condition (0 = unknown).
     `ours` says that its schedulerName is one of those that this scheduler serves.
     """
 
@@ -120,6 +121,7 @@ class Pod:
     problems: tuple[Problem, ...] = ()
     status_reason: str = ""
     resource_version: str = ""
+    generation: int = 0
 
     @property
     def finished(self) -> bool:

@@ -225,6 +225,12 @@ async def test_every_waiting_member_gets_the_condition_and_the_group_one_event(c
     assert event["metadata"]["annotations"] == {"scheduling.muster.sh/session": "s-000001"}
 
 
+async def test_the_condition_says_which_generation_of_the_pod_was_looked_at(case: Case):
+    case.put(group(), pod(0, generation=3))
+    await case.do(Explain(KEY, shortage(), ("u0",)))
+    assert case.conditions[0]["observedGeneration"] == 3
+
+
 async def test_the_patch_names_the_uid_so_that_a_namesake_is_not_touched(case: Case):
     case.put(group(), pod(0))
     await case.do(Explain(KEY, shortage(), ("u0",)))
