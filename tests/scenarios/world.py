@@ -249,11 +249,12 @@ class World:
 
     def _step_patch_node(self, patches: Mapping[str, Json], _: Json) -> None:
         for name, patch in patches.items():
-            status = {"status": patch.pop("status")} if "status" in patch else None
-            if status:
-                self.rest.patch(resource_path("v1", "nodes", name, subresource="status"), status)
-            if patch:
-                self.rest.patch(resource_path("v1", "nodes", name), patch)
+            rest = {key: value for key, value in patch.items() if key != "status"}
+            if "status" in patch:
+                body = {"status": patch["status"]}
+                self.rest.patch(resource_path("v1", "nodes", name, subresource="status"), body)
+            if rest:
+                self.rest.patch(resource_path("v1", "nodes", name), rest)
 
     def _step_delete_nodes(self, names: list[str], _: Json) -> None:
         for name in names:
