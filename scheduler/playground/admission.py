@@ -1,6 +1,6 @@
 """Admission: what depends on other objects when something is created.
 
-Decided here: namespace life cycle, pod priority from PriorityClasses, taints of new nodes. It reads the store and never
+Decided here: namespace life cycle, pod priority from PriorityClasses, runtime classes. It reads the store and never
 writes. Invariant: no pod exists whose priority disagrees with its class.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from scheduler.playground.errors import Obj, forbidden, not_found
 from scheduler.playground.kinds import Resource
+from scheduler.playground.quantities import canonical
 from scheduler.playground.storage import Store
 
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -99,8 +100,34 @@ def admit_priority_class(store: Store, one: Obj) -> None:
         raise forbidden("scheduling.k8s.io", "priorityclasses", name, text)
 
 
-def taint_new_node(node: Obj) -> None:
-    """Give a new node the not-ready taint, as admission does until a node controller removes it."""
-    taints = node.setdefault("spec", {}).setdefault("taints", [])
-    if not any(t.get("key") == "node.kubernetes.io/not-ready" and t.get("effect") == "NoSchedule" for t in taints):
-        taints.append({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"})
+def admit_runtime_class(store: Store, pod: Obj) -> None:
+    """Give a pod the overhead and placement rules of its RuntimeClass."""
+    spec, name = pod["spec"], pod["metadata"].get("name") or ""
+    class_name = spec.get("runtimeClassName")
+    runtime: Obj = {}
+    if class_name:
+        stored = store.collection("runtimeclasses.node.k8s.io").get("", class_name)
+        if stored is None:
+            raise forbidden("", "pods", name, f'pod rejected: RuntimeClass "{class_name}" not found')
+        runtime = stored.copy()
+    fixed = (runtime.get("overhead") or {}).get("podFixed")
+    given = spec.get("overhead")
+    if given and not fixed:
+        text = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        raise forbidden("", "pods", name, text)
+    if given and fixed and {key: canonical(value) for key, value in fixed.items()} != given:
+        raise forbidden("", "pods", name, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead")
+    if fixed:
+        spec["overhead"] = {key: canonical(value) for key, value in fixed.items()}
+    rules = runtime.get("scheduling") or {}
+    for key, value in (rules.get("nodeSelector") or {}).items():
+        present = spec.setdefault("nodeSelector", {})
+        if present.get(key, value) != value:
+            text = (
+                f"pod rejected: conflict: runtimeClass.scheduling.nodeSelector[{key}] = {value}; pod = {present[key]}"
+            )
+            raise forbidden("", "pods", name, text)
+        present[key] = value
+    if rules.get("tolerations"):
+        rows = spec.get("tolerations") or []
+        spec["tolerations"] = rows + [row for row in rules["tolerations"] if row not in rows]

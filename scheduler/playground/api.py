@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduler.playground import admission, crds, events, metadata, strategies
+from scheduler.playground import admission, crds, events, metadata, nodes, strategies
 from scheduler.playground.errors import (
     MODIFIED,
     ApiError,
@@ -26,7 +26,7 @@ from scheduler.playground.errors import (
     invalid,
     method_not_allowed,
     not_found,
-    precondition,
+    stale_uid,
 )
 from scheduler.playground.kinds import Registry, Resource, builtin_resources
 from scheduler.playground.podupdate import bind
@@ -54,8 +54,8 @@ class ApiOptions:
 
     native_groups: bool = True
     history: int = 20_000
-    taint_new_nodes: bool = False
-    """Give new nodes the not-ready taint, for which something must then remove it."""
+    node_lifecycle: bool = True
+    """Keep the taints that follow from a node's conditions and cordon, as a node controller does."""
 
 
 Track = Callable[[Resource, str, Obj, Obj, str, str], None]
@@ -136,8 +136,7 @@ class Api:
                 text = f"the API version in the data ({api_version}) does not match the expected API version ({wanted})"
                 raise bad_request(text)
             raise bad_request(
-                f"{kind} in version {api_version!r} cannot be handled as a {resource.kind}: "
-                f"no kind {kind!r} is registered for the path of {resource.plural}"
+                f'{kind} in version "{api_version}" cannot be handled as a {resource.kind}: unknown conversion'
             )
         found = metadata.meta(obj)
         if resource.namespaced:
@@ -164,8 +163,8 @@ class Api:
         if found.get("resourceVersion"):
             raise ApiError(
                 500,
-                "InternalError",
-                "Internal error occurred: resourceVersion should not be set on objects to be created",
+                "",
+                "resourceVersion should not be set on objects to be created",
             )
         if not options.managed:
             found.pop("managedFields", None)
@@ -180,8 +179,10 @@ class Api:
         causes = self._prepare_create(resource, version, obj, options)
         if causes:
             raise invalid(resource.group, resource.kind, found["name"], causes)
-        if key in collection.items:
-            raise already_exists(resource.group, resource.plural, found["name"])
+        present = collection.items.get(key)
+        if present is not None:
+            leaving = bool(present.obj["metadata"].get("deletionTimestamp"))
+            raise already_exists(resource.group, resource.plural, found["name"], leaving)
         if resource.generation:
             found["generation"] = 1
         if options.dry_run:
@@ -206,8 +207,8 @@ class Api:
         if resource.has_status and resource.status_reset:
             obj.pop("status", None)
         causes = strategies.prepare_create(self.store, resource.storage, obj)
-        if self.options.taint_new_nodes and resource.storage == "nodes":
-            admission.taint_new_node(obj)
+        if self.options.node_lifecycle and resource.storage == "nodes":
+            nodes.keep_taints(obj)
         return causes
 
     # ---- update ----
@@ -246,8 +247,11 @@ class Api:
 
     def _check_version(self, resource: Resource, prev: Stored, found: Obj, patched: bool) -> None:
         uid = found.get("uid")
+        if uid and uid != prev.uid and patched:
+            cause = field_invalid("metadata.uid", uid, "field is immutable")
+            raise invalid(resource.group, resource.kind, prev.key[1], [cause])
         if uid and uid != prev.uid:
-            raise precondition(resource.group, resource.plural, prev.key[1], "UID", uid, prev.uid)
+            raise stale_uid(resource.group, resource.plural, prev.key, uid, prev.uid)
         given = found.get("resourceVersion")
         if given:
             if given != str(prev.rv):
@@ -288,7 +292,10 @@ class Api:
             return crds.validate_crd(obj)
         if resource.has_status and not status:
             _keep_status(prev.obj, obj)
-        return strategies.prepare_update(self.store, resource.storage, prev.obj, obj, status)
+        causes = strategies.prepare_update(self.store, resource.storage, prev.obj, obj, status)
+        if self.options.node_lifecycle and resource.storage == "nodes":
+            nodes.keep_taints(obj)
+        return causes
 
     def _bump_generation(self, resource: Resource, old: Obj, new: Obj, subresource: str) -> None:
         if not resource.generation or subresource == "status":
@@ -337,9 +344,8 @@ class Api:
         if not isinstance(body, dict):
             raise bad_request("the body must be a Binding")
         found = metadata.meta(body)
-        if found.get("name") and found["name"] != name:
-            text = f"the name of the object ({found['name']}) does not match the name on the URL ({name})"
-            raise bad_request(text)
+        if found.get("name") != name:
+            raise bad_request("name in URL does not match name in Binding object")
         if found.get("namespace") and found["namespace"] != namespace:
             raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
         pods = self.resource("", "pods")

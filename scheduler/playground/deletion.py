@@ -54,7 +54,7 @@ def parse_options(body: Any, query: dict[str, str]) -> DeleteOptions:
         if grace < 0:
             grace = 1
     if propagation not in (None, "Background", "Foreground", "Orphan"):
-        cause = field_unsupported("propagationPolicy", propagation, ["Background", "Foreground", "Orphan", "nil"])
+        cause = field_unsupported("propagationPolicy", propagation, ["Foreground", "Background", "Orphan", "nil"])
         raise invalid("meta.k8s.io", "DeleteOptions", "", [cause])
     wanted = source.get("preconditions") or {}
     dry_run = source.get("dryRun") or ([query["dryRun"]] if query.get("dryRun") else [])
@@ -80,23 +80,25 @@ def delete(api: Api, resource: Resource, namespace: str, name: str, options: Del
     """Delete an object; return its last state and whether it is gone."""
     prev = api.get(resource, namespace, name)
     if options.uid and options.uid != prev.uid:
-        raise precondition(resource.group, resource.plural, name, "UID", options.uid, prev.uid)
+        raise precondition(resource.kind, name, "UID", options.uid, prev.uid)
     if options.resource_version and options.resource_version != str(prev.rv):
-        raise precondition(
-            resource.group, resource.plural, name, "ResourceVersion", options.resource_version, str(prev.rv)
-        )
+        raise precondition(resource.kind, name, "ResourceVersion", options.resource_version, str(prev.rv))
     if resource.storage == "namespaces":
         admission.check_namespace_delete(name)
     grace = pod_grace(prev.obj, options.grace) if resource.storage == "pods" else 0
     found = prev.obj["metadata"]
     finalizers = _finalizers(resource, found.get("finalizers") or [], options.propagation)
     held = bool(finalizers) or (resource.storage == "namespaces" and bool(prev.obj["spec"].get("finalizers")))
-    if options.dry_run:
-        return prev, not held and grace == 0
-    if grace == 0 and not held:
-        return api.remove(resource, prev), True
+    at_once = grace == 0 and not held
+    if at_once and resource.storage != "pods":
+        return (prev if options.dry_run else api.remove(resource, prev)), True
     obj = prev.copy()
-    if not _mark(obj, grace) and finalizers == (found.get("finalizers") or []):
+    marked = _mark(obj, grace)
+    if options.dry_run:
+        return Stored(prev.key, obj, prev.rv), at_once
+    if at_once:
+        return api.remove(resource, prev, obj), True
+    if not marked and finalizers == (found.get("finalizers") or []):
         return prev, False
     if finalizers:
         obj["metadata"]["finalizers"] = finalizers

@@ -263,6 +263,19 @@ def openapi_v2(registry: Registry) -> Obj:
     return {"swagger": "2.0", "info": info, "paths": paths, "definitions": definitions}
 
 
+def openapi_v2_stub() -> bytes:
+    """Return an OpenAPI v2 document without paths in protobuf, which is all that clients ask version 2 for.
+
+    They come here for kinds that version 3 does not name, to learn that there are none.
+    """
+
+    def text(field: int, value: bytes) -> bytes:
+        return bytes([field << 3 | 2, len(value)]) + value
+
+    info = text(1, b"Kubernetes") + text(2, str(VERSION["gitVersion"]).encode())
+    return text(1, b"2.0") + text(2, info) + text(8, b"")
+
+
 def _v2_operation(row: Obj, reference: str) -> Obj:
     kept = {key: value for key, value in row.items() if key.startswith("x-")}
     parameters: list[Any] = [

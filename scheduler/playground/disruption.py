@@ -15,6 +15,7 @@ import structlog
 
 from scheduler.playground.client import Client, HttpError
 from scheduler.playground.errors import Obj
+from scheduler.playground.metadata import now
 from scheduler.playground.selectors import match_label_selector
 
 log = structlog.get_logger("muster.playground.disruption")
@@ -31,6 +32,21 @@ def _healthy(pod: Obj) -> bool:
         return False
     rows = (pod.get("status") or {}).get("conditions") or ()
     return any(row["type"] == "Ready" and row["status"] == "True" for row in rows)
+
+
+def _condition(before: Obj, allowed: bool, generation: int) -> Obj:
+    status = "True" if allowed else "False"
+    rows = before.get("conditions") or ()
+    present: Obj = next((row for row in rows if row["type"] == "DisruptionAllowed"), {})
+    stamp = present.get("lastTransitionTime") if present.get("status") == status else now()
+    return {
+        "type": "DisruptionAllowed",
+        "status": status,
+        "reason": "SufficientPods" if allowed else "InsufficientPods",
+        "message": "",
+        "lastTransitionTime": stamp,
+        "observedGeneration": generation,
+    }
 
 
 class DisruptionController:
@@ -120,11 +136,16 @@ class DisruptionController:
             "expectedPods": expected,
             "observedGeneration": found.get("generation", 1),
         }
+        status["conditions"] = [_condition(before, allowed > 0, found.get("generation", 1))]
         same = all(before.get(key) == value for key, value in status.items())
         if same and (before.get("disruptedPods") or {}) == disrupted:
             return
         path = f"/apis/policy/v1/namespaces/{found['namespace']}/poddisruptionbudgets/{found['name']}/status"
-        body = {**budget, "status": {**before, **status, "disruptedPods": disrupted}}
+        written = {**before, **status}
+        written.pop("disruptedPods", None)
+        if disrupted:
+            written["disruptedPods"] = disrupted
+        body = {**budget, "status": written}
         await self.client.request("PUT", path, body)
 
     async def _expected(self, pods: list[Obj]) -> int:

@@ -6,6 +6,7 @@ nothing about requests or storage. Invariant: every `ApiError` serialises to a v
 
 from __future__ import annotations
 
+import json
 from typing import Any, TypeAlias
 
 Obj: TypeAlias = dict[str, Any]
@@ -41,10 +42,10 @@ class ApiError(Exception):
         }
         if self.reason:
             body["reason"] = self.reason
-        details = dict(self.details) if self.details else {}
-        if self.retry_after is not None:
-            details["retryAfterSeconds"] = self.retry_after
-        if details:
+        if self.details is not None or self.retry_after is not None:
+            details = dict(self.details or {})
+            if self.retry_after is not None:
+                details["retryAfterSeconds"] = self.retry_after
             body["details"] = details
         body["code"] = self.code
         return body
@@ -82,12 +83,13 @@ def no_such_path() -> ApiError:
     return ApiError(404, "NotFound", "the server could not find the requested resource", details={})
 
 
-def already_exists(group: str, plural: str, name: str) -> ApiError:
-    """Create of a name that is taken."""
+def already_exists(group: str, plural: str, name: str, leaving: bool = False) -> ApiError:
+    """Create of a name that is taken, perhaps by an object that is being deleted."""
+    prefix = "object is being deleted: " if leaving else ""
     return ApiError(
         409,
         "AlreadyExists",
-        f'{qualified(group, plural)} "{name}" already exists',
+        f'{prefix}{qualified(group, plural)} "{name}" already exists',
         details=_details(group, plural, name),
     )
 
@@ -105,14 +107,34 @@ def conflict(group: str, plural: str, name: str, why: str) -> ApiError:
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-def precondition(group: str, plural: str, name: str, field: str, wanted: str, found: str) -> ApiError:
-    """A uid or resourceVersion precondition of a delete or bind does not hold."""
+def precondition(kind: str, name: str, field: str, wanted: str, found: str) -> ApiError:
+    """A uid or resourceVersion precondition of a delete does not hold."""
+    hint = "deleted and then recreated" if field == "UID" else "modified"
     return conflict(
-        group,
-        plural,
+        "",
+        kind,
         name,
-        f"Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}",
+        f"the {field} in the precondition ({wanted}) does not match the {field} in record ({found}). "
+        f"The object might have been {hint}",
     )
+
+
+def stale_uid(group: str, plural: str, key: tuple[str, str], wanted: str, found: str) -> ApiError:
+    """An update names another uid."""
+    place = f"{group}/{plural}" if group else plural
+    text = (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{place}/{'/'.join(part for part in key if part)}, "
+        f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, "
+        f"UID in object meta: {found}"
+    )
+    return conflict(group, plural, key[1], text)
+
+
+class Undecodable(ApiError):
+    """The body does not decode into its kind (400; inside a patch 422)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(400, "BadRequest", message)
 
 
 def bad_request(message: str) -> ApiError:
@@ -137,19 +159,24 @@ def method_not_allowed() -> ApiError:
     )
 
 
+def unsupported_patch() -> ApiError:
+    """The patch has a content type that the resource does not take."""
+    return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", details={})
+
+
 def unsupported_media(accepted: list[str]) -> ApiError:
     """The body has a content type that this verb does not take."""
     return ApiError(
         415,
         "UnsupportedMediaType",
         "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted),
-        details={},
     )
 
 
 def not_acceptable(offered: str) -> ApiError:
     """No representation that the client accepts can be produced."""
-    return ApiError(406, "NotAcceptable", f"only the following media types are accepted: {offered}", details={})
+    text = f"406: Not Acceptable\n\nAvailable representations: {offered}"
+    return ApiError(406, "NotAcceptable", text, details={})
 
 
 def gone(message: str) -> ApiError:
@@ -188,8 +215,6 @@ def _quote(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    import json
-
     return json.dumps(value, separators=(",", ":"))
 
 
@@ -220,7 +245,7 @@ def field_forbidden(field: str, why: str) -> Cause:
 
 def field_unsupported(field: str, value: Any, supported: list[str]) -> Cause:
     """A value outside an enumeration."""
-    names = ", ".join(_quote(one) for one in sorted(supported))
+    names = ", ".join(_quote(one) for one in supported)
     return Cause("FieldValueNotSupported", field, f"Unsupported value: {_quote(value)}: supported values: {names}")
 
 

@@ -13,8 +13,16 @@ from scheduler.playground import deletion
 from scheduler.playground.api import Api
 from scheduler.playground.errors import ApiError, bad_request
 from scheduler.playground.metadata import meta, now
+from scheduler.playground.podupdate import set_condition
 from scheduler.playground.selectors import match_label_selector
 from scheduler.playground.storage import Stored
+
+_TARGET = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "EvictionByEvictionAPI",
+    "message": "Eviction API: evicting",
+}
 
 
 def evict(api: Api, namespace: str, name: str, body: Any) -> None:
@@ -22,8 +30,8 @@ def evict(api: Api, namespace: str, name: str, body: Any) -> None:
     if not isinstance(body, dict):
         raise bad_request("the body must be an Eviction")
     found = meta(body)
-    if found.get("name") and found["name"] != name:
-        raise bad_request(f"name in URL does not match name in Eviction object: {found['name']} {name}")
+    if found.get("name") != name:
+        raise bad_request("name in URL does not match name in Eviction object")
     options = deletion.parse_options(body.get("deleteOptions"), {})
     pods = api.resource("", "pods")
     pod = api.get(pods, namespace, name)
@@ -39,9 +47,13 @@ def evict(api: Api, namespace: str, name: str, body: Any) -> None:
     ]
     if len(budgets) > 1:
         text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise ApiError(500, "InternalError", text)
+        raise ApiError(500, "", text)
     if budgets and not _unhealthy_exempt(pod, budgets[0]):
         _charge(api, budgets[0], name, options.dry_run)
+    if not options.dry_run:
+        obj = pod.copy()
+        set_condition(obj.setdefault("status", {}), dict(_TARGET))
+        api.commit(pods, pod, obj)
     deletion.delete(api, pods, namespace, name, options)
 
 

@@ -21,12 +21,12 @@ from scheduler.playground.faults import DropConnection, Faults
 from scheduler.playground.patch import json_patch, merge_patch
 from scheduler.playground.patching import parse_json, parse_yaml, patch
 from scheduler.playground.render import PLAIN, Renderer, negotiate
-from scheduler.playground.requests import Target, parse_list, parse_target, parse_write
+from scheduler.playground.requests import NoSuchGroup, Target, parse_list, parse_target, parse_write
 from scheduler.playground.storage import Stored, encode
 from scheduler.playground.watch import Watcher
 
 log = structlog.get_logger("muster.playground")
-_BODY_TYPES = ["application/json", "application/yaml"]
+_BODY_TYPES = ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"]
 
 
 def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
@@ -65,6 +65,8 @@ class Handlers:
                 raise DropConnection
         except ApiError as error:
             return refusal(error)
+        except NoSuchGroup:
+            return web.Response(text="404 page not found\n", status=404)
         except DropConnection:
             if request.transport is not None:
                 request.transport.abort()
@@ -93,6 +95,9 @@ class Handlers:
         if root == "version":
             return answer(discovery.VERSION)
         if root == "openapi":
+            if path == "/openapi/v2" and "openapi.spec.v2" in request.headers.get("Accept", ""):
+                media = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+                return web.Response(body=discovery.openapi_v2_stub(), headers={"Content-Type": media})
             return self._openapi(path.strip("/").split("/"))
         if path == "/":
             return answer(

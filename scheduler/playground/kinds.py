@@ -302,6 +302,10 @@ class Registry:
         """Return the resource at a path."""
         return self._by_path.get((group, version, plural))
 
+    def serves(self, group: str, version: str) -> bool:
+        """Tell whether anything is served in a group version."""
+        return any(path[0] == group and path[1] == version for path in self._by_path)
+
     def find(self, group: str, plural: str) -> Resource | None:
         """Return the resource of a group in whatever version."""
         for (one_group, _, one_plural), resource in self._by_path.items():

@@ -57,6 +57,7 @@ _KEY_TEXT = (
     "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
+_STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
 _LABEL_KINDS = frozenset({"namespaces"})
 _DNS_1035_KINDS = frozenset({"services"})
 _PATH_GROUPS = frozenset({"rbac.authorization.k8s.io"})
@@ -118,7 +119,7 @@ def subdomain(field: str, text: Any) -> list[Cause]:
 def qualified_name(field: str, text: Any) -> list[Cause]:
     """Return the errors of a label key or resource name."""
     if not isinstance(text, str) or not text:
-        return [field_invalid(field, text, "name part must be non-empty")]
+        return [field_invalid(field, text or "", why) for why in ("name part must be non-empty", _KEY_TEXT)]
     prefix, slash, name = text.rpartition("/")
     if slash and not (prefix and len(prefix) <= 253 and _SUBDOMAIN.match(prefix)):
         return [field_invalid(field, text, f"prefix part {_SUBDOMAIN_TEXT}")]
@@ -173,6 +174,9 @@ def validate_metadata(resource: Resource, obj: Obj) -> list[Cause]:
     causes += _owners(found.get("ownerReferences") or [])
     for index, text in enumerate(found.get("finalizers") or []):
         causes += qualified_name(f"metadata.finalizers[{index}]", text)
+        if isinstance(text, str) and "/" not in text and text not in _STANDARD_FINALIZERS:
+            why = "name is neither a standard finalizer name nor is it fully qualified"
+            causes.append(field_invalid(f"metadata.finalizers[{index}]", text, why))
     return causes
 
 
@@ -181,10 +185,8 @@ def _owners(rows: list[Obj]) -> list[Cause]:
     controllers = 0
     for index, row in enumerate(rows):
         where = f"metadata.ownerReferences[{index}]"
-        for field in ("apiVersion", "kind", "name", "uid"):
-            if not row.get(field):
-                text = {"apiVersion": "version must not be empty"}.get(field, "must not be empty")
-                causes.append(field_invalid(f"{where}.{field}", row.get(field) or "", text))
+        missing = [field for field in ("apiVersion", "kind", "name", "uid") if not row.get(field)]
+        causes += [field_required(f"{where}.{field}", "must not be empty") for field in missing]
         controllers += 1 if row.get("controller") else 0
     if controllers > 1:
         text = "Only one reference can have Controller set to true."

@@ -9,7 +9,11 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+import structlog
+
 from scheduler.playground.errors import ApiError, Obj, bad_request
+
+log = structlog.get_logger("muster.playground")
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -28,13 +32,11 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return target
 
 
-def _unprocessable(message: str) -> ApiError:
-    return ApiError(
-        422,
-        "Invalid",
-        f"the server rejected our request due to an error in our request: {message}",
-        details={},
-    )
+def _unprocessable(why: str) -> ApiError:
+    """Return the 422 of a patch that does not fit; the real server does not say why either, but its log does."""
+    log.debug("json patch does not fit", why=why)
+    text = "the server rejected our request due to an error in our request"
+    return ApiError(422, "Invalid", text, details={})
 
 
 def _tokens(pointer: Any) -> list[str]:
@@ -127,5 +129,5 @@ def json_patch(doc: Obj, operations: Any) -> Any:
                 doc = _remove(doc, source)
             doc = _add(doc, tokens, value)
         else:
-            raise bad_request(f"json patch: unknown operation {operation!r}")
+            raise _unprocessable(f"unknown operation {operation!r}")
     return doc

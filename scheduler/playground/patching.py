@@ -13,7 +13,7 @@ import yaml
 
 from scheduler.playground.api import Api, WriteOptions
 from scheduler.playground.apply import apply
-from scheduler.playground.errors import ApiError, bad_request, unsupported_media
+from scheduler.playground.errors import ApiError, Undecodable, bad_request, field_invalid, invalid, unsupported_patch
 from scheduler.playground.kinds import Resource
 from scheduler.playground.patch import json_patch, merge_patch
 from scheduler.playground.storage import Stored, decode
@@ -62,7 +62,7 @@ def patch(
     if content_type == APPLY_JSON:
         content_type = APPLY_PATCH
     if content_type not in accepted:
-        raise unsupported_media(accepted)
+        raise unsupported_patch()
     if content_type == APPLY_PATCH:
         return apply(api, resource, version, namespace, name, subresource, parse_yaml(raw), options)
     document = parse_json(raw)
@@ -78,5 +78,10 @@ def patch(
         obj = strategic_merge(resource.kind, obj, document)
     if not isinstance(obj, dict):
         raise ApiError(422, "Invalid", "the patched object is not an object", details={})
-    stored = api.update(resource, version, namespace, name, obj, options, subresource, patched=True)
+    try:
+        stored = api.update(resource, version, namespace, name, obj, options, subresource, patched=True)
+    except Undecodable as error:
+        raise invalid(
+            resource.group, resource.kind, "", [field_invalid("patch", raw.decode(errors="replace"), error.message)]
+        ) from None
     return stored, False

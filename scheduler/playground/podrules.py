@@ -11,7 +11,7 @@ from typing import Any
 from scheduler.playground.errors import Cause, Obj, field_forbidden, field_invalid, field_required, field_unsupported
 from scheduler.playground.metadata import labels, qualified_name
 
-_EFFECTS = ["NoExecute", "NoSchedule", "PreferNoSchedule"]
+_EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
 _NODE_OPERATORS = ["DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"]
 _LABEL_OPERATORS = ("DoesNotExist", "Exists", "In", "NotIn")
 
@@ -31,7 +31,9 @@ def tolerations(where: str, rows: list[Obj]) -> list[Cause]:
             text = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             causes.append(field_invalid(f"{at}.effect", effect, text))
         if operator == "Exists" and row.get("value"):
-            causes.append(field_invalid(f"{at}.operator", row, "value must be empty when `operator` is 'Exists'"))
+            causes.append(
+                field_invalid(f"{at}.operator", row["value"], "value must be empty when `operator` is 'Exists'")
+            )
         elif operator not in ("Exists", "Equal", "Lt", "Gt"):
             causes.append(field_unsupported(f"{at}.operator", operator, ["Equal", "Exists"]))
         if effect and effect not in _EFFECTS:
@@ -88,9 +90,7 @@ def _pod_term(where: str, term: Obj) -> list[Cause]:
     causes += label_selector(f"{where}.namespaceSelector", term.get("namespaceSelector"))
     if not term.get("topologyKey"):
         causes.append(field_required(f"{where}.topologyKey", "can not be empty"))
-    else:
-        causes += qualified_name(f"{where}.topologyKey", term["topologyKey"])
-    return causes
+    return causes + qualified_name(f"{where}.topologyKey", term.get("topologyKey") or "")
 
 
 def _weight(where: str, row: Obj) -> list[Cause]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler.model.quantity import BadQuantity, parse_quantity
+from scheduler.model.quantity import parse_quantity
 from scheduler.playground.errors import (
     Cause,
     Obj,
@@ -22,10 +22,15 @@ from scheduler.playground.errors import (
 )
 from scheduler.playground.metadata import dns_label, labels, now, qualified_name
 from scheduler.playground.podrules import affinity, spread_constraints, tolerations
+from scheduler.playground.quantities import canonicalise, undecodable
 
 CONTAINER_LISTS = ("initContainers", "containers")
+_STANDARD = ("must be a standard resource type or fully qualified", "must be a standard resource for containers")
 _OVERCOMMIT = frozenset({"cpu", "memory", "ephemeral-storage", "storage"})
-_QUANTITY_TEXT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+def _negative(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value < 0
 
 
 def _probe(probe: Obj | None) -> None:
@@ -58,9 +63,6 @@ def _container(container: Obj, host_network: bool) -> None:
         resources["requests"] = requests
         for name, value in limits.items():
             requests.setdefault(name, value)
-    for part in ("limits", "requests"):
-        if isinstance(resources.get(part), dict):
-            resources[part] = {name: str(value) for name, value in resources[part].items()}
     for port in container.get("ports") or ():
         port.setdefault("protocol", "TCP")
         if host_network:
@@ -93,6 +95,8 @@ def default_pod_spec(spec: Obj) -> None:
         spec.setdefault(field, value)
     if spec.get("securityContext") is None:
         spec["securityContext"] = {}
+    if spec["terminationGracePeriodSeconds"] is not None and _negative(spec["terminationGracePeriodSeconds"]):
+        spec["terminationGracePeriodSeconds"] = 1
     if spec.get("serviceAccountName"):
         spec["serviceAccount"] = spec["serviceAccountName"]
     for kind in CONTAINER_LISTS:
@@ -107,10 +111,11 @@ def default_pod_spec(spec: Obj) -> None:
             volume["emptyDir"] = {}
 
 
-def _rows(spec: Obj, field: str) -> list[Obj]:
+def _rows(spec: Obj, field: str, kind: str = "Pod", version: str = "v1") -> list[Obj]:
     rows = spec.get(field) or []
     if not isinstance(rows, list) or any(not isinstance(row, dict) for row in rows):
-        raise bad_request(f"json: cannot unmarshal spec.{field}: a list of objects is expected")
+        why = f"json: cannot unmarshal into Go struct field PodSpec.spec.{field} of type []v1.Container"
+        raise undecodable(kind, version, why)
     return rows
 
 
@@ -121,6 +126,7 @@ def default_pod(pod: Obj) -> None:
         spec = pod["spec"] = {}
     if not isinstance(spec, dict):
         raise bad_request("json: cannot unmarshal spec: an object is expected")
+    spec.setdefault("serviceAccountName", "default")
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
     _default_not_ready_tolerations(spec)
@@ -184,34 +190,19 @@ def initial_status(pod: Obj) -> None:
 # ---- validation ----
 
 
-def check_quantities(where: str, values: Any) -> None:
-    """Refuse the request (400) when an amount is not a quantity, as decoding does on the real server."""
-    if values is None:
-        return
-    if not isinstance(values, dict):
-        raise bad_request(f"json: cannot unmarshal {where}: an object is expected")
-    for value in values.values():
-        try:
-            if isinstance(value, bool) or not isinstance(value, str | int | float):
-                raise BadQuantity(str(value))
-            parse_quantity(value)
-        except BadQuantity:
-            raise bad_request(f"{where}: {value!r}: {_QUANTITY_TEXT}") from None
-
-
-def check_decodable(pod: Obj) -> None:
-    """Refuse what would not decode into a pod."""
+def check_decodable(kind: str, version: str, pod: Obj) -> None:
+    """Refuse what would not decode into a pod (or template), and put its quantities into canonical form."""
     spec = pod.get("spec") or {}
     if not isinstance(spec, dict):
-        raise bad_request("json: cannot unmarshal spec: an object is expected")
-    for kind in CONTAINER_LISTS:
-        for index, container in enumerate(_rows(spec, kind)):
+        raise undecodable(kind, version, "json: cannot unmarshal into Go struct field .spec of type v1.PodSpec")
+    for field in CONTAINER_LISTS:
+        for container in _rows(spec, field, kind, version):
             resources = container.get("resources") or {}
             for part in ("requests", "limits"):
-                check_quantities(f"spec.{kind}[{index}].resources.{part}", resources.get(part))
+                canonicalise(kind, version, resources.get(part))
     for part in ("requests", "limits"):
-        check_quantities(f"spec.resources.{part}", (spec.get("resources") or {}).get(part))
-    check_quantities("spec.overhead", spec.get("overhead"))
+        canonicalise(kind, version, (spec.get("resources") or {}).get(part))
+    canonicalise(kind, version, spec.get("overhead"))
 
 
 def validate_resources(where: str, resources: Obj) -> list[Cause]:
@@ -222,8 +213,7 @@ def validate_resources(where: str, resources: Obj) -> list[Cause]:
         for name, text in sorted((resources.get(part) or {}).items()):
             field = f"{where}.{part}[{name}]"
             if "/" not in name and name not in _OVERCOMMIT and not name.startswith("hugepages-"):
-                text_ = "must be a standard resource for containers"
-                causes.append(field_invalid(f"{where}.{part}[{name}]", name, text_))
+                causes += [field_invalid(field, name, why) for why in _STANDARD]
                 continue
             causes += qualified_name(field, name)
             amount = parse_quantity(text)
@@ -291,7 +281,7 @@ def _gates(spec: Obj) -> list[Cause]:
         name = gate.get("name")
         causes += qualified_name(f"spec.schedulingGates[{index}]", name)
         if name in seen:
-            causes.append(field_duplicate(f"spec.schedulingGates[{index}].name", name))
+            causes.append(field_duplicate(f"spec.schedulingGates[{index}]", name))
         seen.add(name)
     if seen and spec.get("nodeName"):
         causes.append(field_forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
@@ -309,7 +299,7 @@ def validate_pod_spec(spec: Obj, *, template: bool = False) -> list[Cause]:
         causes.append(field_unsupported("spec.preemptionPolicy", spec["preemptionPolicy"], supported))
     grace = spec.get("terminationGracePeriodSeconds")
     if not isinstance(grace, int) or isinstance(grace, bool):
-        raise bad_request("json: cannot unmarshal spec.terminationGracePeriodSeconds into an integer")
+        raise undecodable("Pod", "v1", "json: cannot unmarshal terminationGracePeriodSeconds into an integer")
     if grace < 0:
         causes.append(field_invalid("spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0"))
     deadline = spec.get("activeDeadlineSeconds")

@@ -54,11 +54,14 @@ def _keep(before: Obj, after: Obj, *fields: str) -> None:
 
 def _gates(before: Obj, after: Obj) -> list[Cause]:
     known = [gate.get("name") for gate in before.get("schedulingGates") or ()]
-    added = [gate.get("name") for gate in after.get("schedulingGates") or () if gate.get("name") not in known]
-    if not added:
-        return []
-    text = "only deletion is allowed, but found new scheduling gate " + ", ".join(f"'{name}'" for name in added)
-    return [field_forbidden("spec.schedulingGates[0].name", text)]
+    return [
+        field_forbidden(
+            f"spec.schedulingGates[{index}].name",
+            f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'",
+        )
+        for index, gate in enumerate(after.get("schedulingGates") or ())
+        if gate.get("name") not in known
+    ]
 
 
 def _deadline(before: Obj, after: Obj) -> list[Cause]:
@@ -89,7 +92,7 @@ def _node_rules(before: Obj, after: Obj) -> list[Cause]:
     causes: list[Cause] = []
     was, now_ = before.get("nodeSelector") or {}, after.get("nodeSelector") or {}
     if any(now_.get(key) != value for key, value in was.items()):
-        text = "additions are allowed but existing entries can not be mutated while the pod is gated"
+        text = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
         causes.append(field_invalid("spec.nodeSelector", now_, text))
     _keep(before, after, "nodeSelector")
     old_affinity = (before.get("affinity") or {}).get("nodeAffinity")
@@ -98,9 +101,18 @@ def _node_rules(before: Obj, after: Obj) -> list[Cause]:
         hard = "requiredDuringSchedulingIgnoredDuringExecution"
         old_terms = ((old_affinity or {}).get(hard) or {}).get("nodeSelectorTerms") or []
         new_terms = ((new_affinity or {}).get(hard) or {}).get("nodeSelectorTerms") or []
-        if old_terms and not _tightened(old_terms, new_terms):
-            text = "only additions are allowed to each term while the pod is gated"
-            causes.append(field_invalid(f"spec.affinity.nodeAffinity.{hard}.nodeSelectorTerms", new_terms, text))
+        place = f"spec.affinity.nodeAffinity.{hard}.nodeSelectorTerms"
+        if old_terms and len(old_terms) != len(new_terms):
+            causes.append(
+                field_invalid(
+                    place, new_terms, "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+                )
+            )
+        elif old_terms:
+            for index, (one, other) in enumerate(zip(old_terms, new_terms, strict=True)):
+                if not _tightened(one, other):
+                    text = "only additions are allowed (no mutations or deletions)"
+                    causes.append(field_invalid(f"{place}[{index}]", other, text))
         affinity = after.get("affinity") or {}
         affinity.pop("nodeAffinity", None)
         if old_affinity is not None:
@@ -112,14 +124,11 @@ def _node_rules(before: Obj, after: Obj) -> list[Cause]:
     return causes
 
 
-def _tightened(old_terms: list[Obj], new_terms: list[Obj]) -> bool:
-    if len(old_terms) != len(new_terms):
-        return False
-    for old, new in zip(old_terms, new_terms, strict=True):
-        for field in ("matchExpressions", "matchFields"):
-            rows = new.get(field) or []
-            if any(row not in rows for row in old.get(field) or ()):
-                return False
+def _tightened(old: Obj, new: Obj) -> bool:
+    for field in ("matchExpressions", "matchFields"):
+        rows = new.get(field) or []
+        if any(row not in rows for row in old.get(field) or ()):
+            return False
     return True
 
 
@@ -133,8 +142,12 @@ def bind(pod: Obj, binding: Obj, node: Obj | None) -> Obj:
     for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         asked = wanted.get(field)
         if asked and asked != found[field]:
-            text = f"Precondition failed: {label} in precondition: {asked}, {label} in object meta: {found[field]}"
-            raise conflict("", "pods/binding", name, text)
+            text = (
+                f"StorageError: invalid object, Code: 4, Key: /registry/pods/{found['namespace']}/{name}, "
+                f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {label} in precondition: {asked}, "
+                f"{label} in object meta: {found[field]}"
+            )
+            raise conflict("", "pods", name, text)
     if found.get("deletionTimestamp"):
         raise conflict("", "pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
     if pod["spec"].get("nodeName"):

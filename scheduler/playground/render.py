@@ -36,7 +36,7 @@ def negotiate(accept: str) -> str:
             return TABLE
         if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
             return PARTIAL
-    raise not_acceptable("application/json")
+    raise not_acceptable("application/json, application/yaml, application/vnd.kubernetes.protobuf")
 
 
 def partial(obj: Obj) -> Obj:

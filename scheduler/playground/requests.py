@@ -53,6 +53,10 @@ class ListOptions:
         return int(self.resource_version) if self.resource_version else None
 
 
+class NoSuchGroup(Exception):
+    """Nothing is registered for this group version; the answer is not even a Status."""
+
+
 def parse_target(registry: Registry, path: str) -> Target:
     """Return the target of a path below /api/v1 or /apis/GROUP/VERSION; 404 when nothing is served there."""
     parts = [part for part in path.split("/") if part]
@@ -71,6 +75,8 @@ def parse_target(registry: Registry, path: str) -> Target:
         and not (len(rest) == 3 and rest[2] in ("status", "finalize") and not group)
     ):
         namespace, rest = rest[1], rest[2:]
+    if not registry.serves(group, version):
+        raise NoSuchGroup
     resource = registry.get(group, version, rest[0])
     if resource is None or len(rest) > 3:
         raise no_such_path()
@@ -166,7 +172,7 @@ def parse_write(query: dict[str, str], user_agent: str) -> WriteOptions:
         raise invalid("meta.k8s.io", "CreateOptions", "", [cause])
     dry_run = query.get("dryRun", "")
     if dry_run not in ("", "All"):
-        cause = field_unsupported("dryRun", dry_run, ["All"])
+        cause = field_unsupported("dryRun", [dry_run], ["All"])
         raise invalid("meta.k8s.io", "CreateOptions", "", [cause])
     return WriteOptions(
         dry_run=bool(dry_run),

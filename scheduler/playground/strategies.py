@@ -21,9 +21,9 @@ from scheduler.playground.errors import (
     field_required,
     field_unsupported,
 )
+from scheduler.playground.nodes import complete_node
 from scheduler.playground.pods import (
     check_decodable,
-    check_quantities,
     default_pod,
     default_pod_spec,
     initial_status,
@@ -32,6 +32,7 @@ from scheduler.playground.pods import (
     validate_pod_spec,
 )
 from scheduler.playground.podupdate import validate_pod_update
+from scheduler.playground.quantities import canonicalise
 from scheduler.playground.storage import Store
 
 Create = Callable[[Store, Obj], list[Cause]]
@@ -51,8 +52,9 @@ def _spec(obj: Obj) -> Obj:
 
 
 def _create_pod(store: Store, pod: Obj) -> list[Cause]:
-    check_decodable(pod)
+    check_decodable("Pod", "v1", pod)
     default_pod(pod)
+    admission.admit_runtime_class(store, pod)
     admission.admit_priority(store, pod)
     causes = validate_pod(pod)
     initial_status(pod)
@@ -62,25 +64,25 @@ def _create_pod(store: Store, pod: Obj) -> list[Cause]:
 def _update_pod(store: Store, old: Obj, new: Obj, status: bool) -> list[Cause]:
     if status:
         new["spec"] = old["spec"]
-        new.setdefault("status", {})["qosClass"] = old.get("status", {}).get("qosClass") or qos_class(old["spec"])
+        pod_conditions(new.setdefault("status", {}))
+        new["status"]["qosClass"] = old.get("status", {}).get("qosClass") or qos_class(old["spec"])
         return []
-    check_decodable(new)
+    check_decodable("Pod", "v1", new)
     default_pod(new)
     spec, before = new["spec"], old["spec"]
     for field in ("priority", "preemptionPolicy", "priorityClassName"):
         if field not in spec and field in before:
             spec[field] = before[field]
     if not spec.get("schedulingGates"):
-        # The condition of a gate that is gone would lie; the real server drops it with the last gate.
         spec.pop("schedulingGates", None)
-        rows = (new.get("status") or {}).get("conditions") or []
-        if before.get("schedulingGates"):
-            kept = [row for row in rows if row.get("reason") != "SchedulingGated"]
-            if kept:
-                new["status"]["conditions"] = kept
-            elif "status" in new:
-                new["status"].pop("conditions", None)
     return validate_pod_update(old, new)
+
+
+def pod_conditions(status: Obj) -> None:
+    """Write the times of conditions that were not given as null, as the real server does."""
+    for row in status.get("conditions") or ():
+        row.setdefault("lastProbeTime", None)
+        row.setdefault("lastTransitionTime", None)
 
 
 # ---- nodes and namespaces ----
@@ -88,38 +90,13 @@ def _update_pod(store: Store, old: Obj, new: Obj, status: bool) -> list[Cause]:
 
 def _create_node(store: Store, node: Obj) -> list[Cause]:
     _spec(node)
-    return _check_node(node)
-
-
-def _check_node(node: Obj) -> list[Cause]:
-    status = node.setdefault("status", {})
-    for part in ("capacity", "allocatable"):
-        check_quantities(f"status.{part}", status.get(part))
-        if isinstance(status.get(part), dict):
-            status[part] = {name: str(value) for name, value in status[part].items()}
-    if status.get("capacity") and "allocatable" not in status:
-        status["allocatable"] = dict(status["capacity"])
-    causes: list[Cause] = []
-    seen = set()
-    for index, taint in enumerate(_spec(node).get("taints") or ()):
-        where = f"metadata.taints[{index}]"
-        effects = ["NoExecute", "NoSchedule", "PreferNoSchedule"]
-        if not taint.get("key"):
-            causes.append(field_invalid(f"{where}.key", "", "name part must be non-empty"))
-        if not taint.get("effect"):
-            causes.append(field_required(f"{where}.effect"))
-        elif taint["effect"] not in effects:
-            causes.append(field_unsupported(f"{where}.effect", taint["effect"], effects))
-        if (taint.get("key"), taint.get("effect")) in seen:
-            causes.append(field_invalid(where, taint, "taints must be unique by key and effect pair"))
-        seen.add((taint.get("key"), taint.get("effect")))
-    return causes
+    return complete_node(node)
 
 
 def _update_node(store: Store, old: Obj, new: Obj, status: bool) -> list[Cause]:
     if status:
-        new["spec"] = old.get("spec", {})
-    return _check_node(new)
+        new["spec"] = dict(old.get("spec", {}))
+    return complete_node(new)
 
 
 def _create_namespace(store: Store, one: Obj) -> list[Cause]:
@@ -143,7 +120,7 @@ def _template(spec: Obj, restart: str | None = None) -> list[Cause]:
     if not isinstance(template, dict):
         return [field_required("spec.template.spec.containers")]
     inner = template.setdefault("spec", {})
-    check_decodable(template)
+    check_decodable("Pod", "v1", template)
     if restart is not None and "restartPolicy" not in inner:
         inner["restartPolicy"] = restart
     default_pod_spec(inner)
@@ -219,6 +196,7 @@ _JOB_IMMUTABLE = ("selector", "completionMode")
 def _update_job(store: Store, old: Obj, new: Obj, status: bool) -> list[Cause]:
     if status:
         new["spec"] = old["spec"]
+        pod_conditions(new.get("status") or {})
         return []
     spec, before = _default_job(new), old["spec"]
     causes = _template(spec) + _integer(spec, "parallelism", "completions", "backoffLimit")
@@ -340,7 +318,7 @@ def _update_pdb(store: Store, old: Obj, new: Obj, status: bool) -> list[Cause]:
 
 def _create_pvc(store: Store, one: Obj) -> list[Cause]:
     _spec(one).setdefault("volumeMode", "Filesystem")
-    check_quantities("spec.resources.requests", (one["spec"].get("resources") or {}).get("requests"))
+    canonicalise("PersistentVolumeClaim", "v1", (one["spec"].get("resources") or {}).get("requests"))
     one["status"] = {"phase": "Pending"}
     return (
         []
@@ -352,7 +330,7 @@ def _create_pvc(store: Store, one: Obj) -> list[Cause]:
 def _create_pv(store: Store, one: Obj) -> list[Cause]:
     _spec(one).setdefault("volumeMode", "Filesystem")
     one["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
-    check_quantities("spec.capacity", one["spec"].get("capacity"))
+    canonicalise("PersistentVolume", "v1", one["spec"].get("capacity"))
     one["status"] = {"phase": "Available"}
     return []
 
@@ -425,7 +403,7 @@ def _secret(store: Store, one: Obj) -> list[Cause]:
 def _limit_range(store: Store, one: Obj) -> list[Cause]:
     for row in _spec(one).get("limits") or ():
         for part in ("max", "min", "default", "defaultRequest"):
-            check_quantities(f"spec.limits.{part}", row.get(part))
+            canonicalise("LimitRange", "v1", row.get(part))
     return []
 
 
