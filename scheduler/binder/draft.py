@@ -58,7 +58,9 @@ class Draft:
             tries=bytes(self.tries),
             failures=(*record.failures, *self.failures),
             doubted=record.doubted | self.doubted if self.doubted else record.doubted,
-            doubted_until=self.now + record.timing.settle if self.doubted else record.doubted_until,
+            doubted_until=max(record.doubted_until, self.now + record.timing.settle)
+            if self.doubted
+            else record.doubted_until,
             trouble=self.trouble,
         )
 

@@ -61,6 +61,7 @@ VICTIMS_REMAIN = "VictimsRemain"
 UNKNOWN = "OutcomeUnknown"
 """Causes that the machine itself gives; answers and checks bring their own."""
 
+_NEVER_BOUND = frozenset({POD_GONE, POD_ENDED, CONFLICT, MALFORMED})
 _STORY = 32
 
 Result: TypeAlias = tuple[Record, tuple[Effect, ...]]
@@ -137,6 +138,11 @@ def _on_checked(record: Record, event: Checked) -> Result:
     for failure in event.failures:
         draft.lose(failure.member, failure.cause, failure.permanent)
     record = draft.finish()
+    if record.resumed and record.place.minimum > 1:
+        # The process that died may have sent binds that have not landed yet.
+        over = {failure.member for failure in event.failures if failure.cause in _NEVER_BOUND}
+        doubted = frozenset(m for m in _members(record, Member.IDLE, Member.LOST) if m not in over)
+        record = replace(record, doubted=doubted, doubted_until=event.now + record.timing.straggle)
     if not _reachable(record):
         return _give_up(record, event.now)
     idle = _members(record, Member.IDLE)
@@ -326,14 +332,15 @@ def _settle(record: Record, now: float, effects: tuple[Effect, ...]) -> Result:
 
 def _give_up(record: Record, now: float) -> Result:
     """The minimum is out of reach. What this request bound, or may have bound, is read and then deleted."""
-    late = record.doubted if record.place.minimum > 1 else frozenset()
+    unbound = (Member.IDLE, Member.LOST)
+    late = record.doubted.intersection(_members(record, *unbound)) if record.place.minimum > 1 else frozenset()
     if not late and not record.count(Member.ASKED, Member.DOUBTFUL, Member.BOUND, Member.CONFIRMED):
         return _end(record, Phase.FAILED)
     draft = Draft(record, now)
     for member, state in enumerate(record.states):
         if state in (Member.BOUND, Member.CONFIRMED):
             draft.ask(Verb.READ, member)
-        elif state == Member.LOST and member in late:
+        elif member in late:
             draft.ask(Verb.READ, member, record.doubted_until)
     record = replace(draft.finish(), phase=Phase.UNWINDING)
     return _settle_unwinding(record, (Recall(), *draft.effects()))
@@ -400,7 +407,7 @@ def _on_watched_unwinding(record: Record, event: Watched) -> Result:
 def _settle_unwinding(record: Record, effects: tuple[Effect, ...]) -> Result:
     if record.count(Member.ASKED, Member.DOUBTFUL, Member.DELETING):
         return record, effects
-    record, more = _end(record, Phase.UNWOUND)
+    record, more = _end(record, Phase.UNWOUND if record.count(Member.UNWOUND, Member.KEPT) else Phase.FAILED)
     return record, (*effects, *more)
 
 

@@ -118,12 +118,14 @@ class Failure:
 class Timing:
     """Seconds. `first_wait` doubles up to `last_wait` between tries of one member.
 
-    `settle`: how long a bind that timed out may still land. `confirm`: how long the watch may lag before a pod is read.
+    `settle`: how long a bind that timed out may still land; `straggle`: the same for one that a process sent before it
+    died. `confirm`: how long the watch may lag before a pod is read.
     """
 
     first_wait: float = 0.1
     last_wait: float = 5.0
     settle: float = 5.0
+    straggle: float = 15.0
     confirm: float = 5.0
 
 
@@ -135,8 +137,9 @@ class Record:
     """Everything that is known of one gang of a request.
 
     `resumed`: the request was found when the binder began, so members on their nodes were bound by it. `doubted` are
-    members whose bind timed out: it may still land until `doubted_until`. `trouble` is the cause of the last try that
-    was worth repeating. `confirm_at`: when pods that the watch has not shown are read.
+    members whose bind timed out, or may have been sent by a process that died: it may land until `doubted_until`.
+    `trouble` is the cause of the last try that was worth repeating. `confirm_at`: when pods that the watch has not
+    shown are read.
     """
 
     index: int

@@ -51,6 +51,7 @@ BUSY = Answer(Verb.BIND, Kind.RETRY, "TooManyRequests", after=7.0)
 GONE = Answer(Verb.BIND, Kind.REFUSED, "PodGone", permanent=True)
 NOT_SENT = Answer(Verb.BIND, Kind.NOT_SENT)
 DELETED = Answer(Verb.DELETE, Kind.DONE)
+LATER = Ask(Verb.READ, (0, 2), 16.0)
 CHANGED = Answer(Verb.DELETE, Kind.DOUBT, "Conflict")
 
 
@@ -364,7 +365,7 @@ def test_unwinding_waits_for_a_bind_that_timed_out_and_may_still_land() -> None:
     assert record.phase is Phase.UNWOUND
 
 
-def test_a_late_bind_that_does_not_land_in_time_ends_the_unwinding() -> None:
+def test_a_late_bind_that_does_not_land_in_time_means_that_nothing_was_bound() -> None:
     record = play(
         gang(2, 2),
         *begun(gang(2, 2)),
@@ -374,7 +375,7 @@ def test_a_late_bind_that_does_not_land_in_time_ends_the_unwinding() -> None:
         (got(7.0, (1, seen())), [Undo((0, 1))]),
         (Undone(), [Finish()]),
     )
-    assert record.phase is Phase.UNWOUND
+    assert record.phase is Phase.FAILED
 
 
 def test_members_found_on_their_node_after_a_restart_are_ours_and_the_rest_is_bound() -> None:
@@ -394,6 +395,17 @@ def test_a_restart_that_finds_the_minimum_out_of_reach_unwinds_what_was_bound_be
         (Start(1.0), [Wake(DEADLINE), Check()]),
         (Checked(1.0, present=(0,), failures=(Failure(1, "PodGone", True),)), [Recall(), asks(Verb.READ, 0)]),
     )
+
+
+def test_a_restart_that_gives_up_reads_members_whose_bind_the_dead_process_may_have_sent() -> None:
+    record = play(
+        gang(3, 3, resumed=True),
+        (Start(1.0), [Wake(DEADLINE), Check()]),
+        (Checked(1.0, failures=(Failure(1, "PodGone", True), Failure(2, "NodeGone", True))), [Recall(), LATER]),
+        (got(16.0, (0, seen(node="n0", version="v")), (2, seen())), [Ask(Verb.DELETE, (0,), 0.0, ("v",))]),
+        (got(16.1, (0, DELETED)), [Finish()]),
+    )
+    assert record.phase is Phase.UNWOUND
 
 
 def test_a_member_that_somebody_else_put_on_its_node_counts_but_is_never_unwound() -> None:
@@ -471,7 +483,7 @@ def test_a_malformed_placement_fails_without_a_check(minimum: int, size: int) ->
 
 def test_an_event_that_cannot_happen_tells_the_records_story() -> None:
     record = play(gang(), *begun(gang()))
-    with pytest.raises(ImpossibleTransition, match="Binding and got Undone.*Queued --Start--> Checking"):
+    with pytest.raises(ImpossibleTransition, match=r"Binding and got Undone.*Queued --Start--> Checking"):
         step(record, Undone())
 
 

@@ -98,7 +98,10 @@ class World:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings(
-            timeout=2.0, grace=8.0, history=30.0, timing=Timing(first_wait=0.1, last_wait=2.0, settle=2.5, confirm=1.0)
+            timeout=2.0,
+            grace=8.0,
+            history=30.0,
+            timing=Timing(first_wait=0.1, last_wait=2.0, settle=2.5, straggle=4.5, confirm=1.0),
         )
         self.loop = asyncio.get_running_loop()
         self.pods: dict[str, Body] = {}
