@@ -83,7 +83,11 @@ class Credentials:
     async def load(kubeconfig: str | None = None, context: str | None = None) -> Credentials:
         """Find the configuration and read it. Raises `AuthError`."""
         source = find_source(kubeconfig, context)
-        identity = await asyncio.wait_for(asyncio.to_thread(source), RELOAD_TIMEOUT)
+        try:
+            async with asyncio.timeout(RELOAD_TIMEOUT):
+                identity = await asyncio.to_thread(source)
+        except TimeoutError as error:
+            raise AuthError(f"the configuration was not read within {RELOAD_TIMEOUT:g} s (exec plugin?)") from error
         return Credentials(source, identity)
 
     @staticmethod
@@ -115,7 +119,8 @@ class Credentials:
             self._running = asyncio.ensure_future(self._reload())
         # Shielded: a caller that goes away, or a plugin that hangs, must not leave a second plugin running beside it.
         try:
-            return await asyncio.wait_for(asyncio.shield(self._running), RELOAD_TIMEOUT)
+            async with asyncio.timeout(RELOAD_TIMEOUT):
+                return await asyncio.shield(self._running)
         except TimeoutError:
             self.failures += 1
             log.warning("credentials are still being read; the previous ones stay", seconds=RELOAD_TIMEOUT)

@@ -114,17 +114,6 @@ def path_of(
     return "/".join(parts)
 
 
-def resource_of(path: str) -> str:
-    """Return what a path is about, for metric labels: "pods", "pods/binding", "leases"; never a name."""
-    parts = [part for part in path.split("/") if part]
-    parts = parts[2:] if parts[:1] == ["api"] else parts[3:] if parts[:1] == ["apis"] else parts
-    if len(parts) > 2 and parts[0] == "namespaces":
-        parts = parts[2:]
-    if not parts:
-        return "discovery"
-    return f"{parts[0]}/{parts[2]}" if len(parts) > 2 else parts[0]
-
-
 class RateLimit:
     """A token bucket; waiting callers are served in the order in which they came. qps <= 0: no limit."""
 

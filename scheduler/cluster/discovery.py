@@ -125,8 +125,10 @@ class Discovery:
             while True:
                 await self.look()
                 wait = self._period if self.complete.is_set() else min(1.0, self._period)
+                # Not wait_for: before Python 3.12 it can swallow a cancellation that comes together with the event.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._look.wait(), wait * self._random.uniform(0.8, 1.2))
+                    async with asyncio.timeout(wait * self._random.uniform(0.8, 1.2)):
+                        await self._look.wait()
                     await asyncio.sleep(min(_SETTLE, self._period))  # a definition is served a moment after it changed
                 self._look.clear()
         finally:

@@ -5,6 +5,9 @@ forms; several refusals in a row), and how long to wait after anything that went
 mean; `decode` says it. Invariants: every object that is in the API server reaches the sink or is named in
 `bad_objects`; every one that left it is dropped, even when it left while nobody watched; an object that cannot be read
 never stops the others and never takes away its previous version; and no answer of the server makes a hot loop.
+
+A little over 500 lines, because list, watch and back-off share one state (version, known, seen) that is right only as a
+whole.
 """
 
 from __future__ import annotations

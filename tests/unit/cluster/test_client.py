@@ -20,7 +20,6 @@ from scheduler.cluster.client import (
     Unreachable,
     parse_retry_after,
     path_of,
-    resource_of,
 )
 from tests.unit.cluster.scripted import client_of, scripted, status
 
@@ -231,13 +230,10 @@ def test_no_rate_means_no_limit() -> None:
     assert {limit.reserve() for _ in range(1000)} == {0.0}
 
 
-def test_paths_are_built_and_named_for_metrics() -> None:
-    path = path_of("", "v1", "pods", "ns", "a/b", "binding")
-    assert path == "/api/v1/namespaces/ns/pods/a%2Fb/binding"
-    assert resource_of(path) == "pods/binding"
-    assert resource_of("/apis/scheduling.muster.sh/v1alpha1/queues/q/status") == "queues/status"
-    assert resource_of("/api/v1/namespaces/ns") == "namespaces"
-    assert resource_of("/apis/coordination.k8s.io/v1/namespaces/ns/leases/l") == "leases"
+def test_names_in_paths_are_escaped() -> None:
+    assert path_of("", "v1", "pods", "ns", "a/b", "binding") == "/api/v1/namespaces/ns/pods/a%2Fb/binding"
+    assert path_of("x.io", "v1", "things", name="system:a") == "/apis/x.io/v1/things/system:a"
+    assert path_of("", "v1", "nodes") == "/api/v1/nodes"
 
 
 def test_retry_after_is_seconds_or_a_date() -> None:

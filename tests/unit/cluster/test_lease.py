@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -288,6 +291,57 @@ async def test_trouble_shorter_than_the_deadline_is_survived() -> None:
         assert first.problem == ""
         running.cancel()
         await asyncio.wait([running])
+
+
+ROOT = Path(__file__).parents[3]
+_STOPPED = """
+import asyncio, sys, structlog
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+from tests.unit.cluster.scripted import client_of
+from scheduler.cluster.lease import Elector, LeadershipLost
+
+async def main():
+    async with client_of(sys.argv[1]) as client:
+        elector = Elector(client, "ns", "muster", "a", 2.0, 1.0, 0.2)
+        running = asyncio.create_task(elector.run())
+        await elector.leading.wait()
+        print("leading", elector.may_write(), flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        print("woken", elector.may_write(), flush=True)
+        try:
+            await running
+        except LeadershipLost:
+            print("lost", elector.may_write(), flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_stopped_process_may_not_write_when_it_wakes_up() -> None:
+    async with lease_server() as (server, client):
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", _STOPPED, client.credentials.server, stdin=pipe, stdout=pipe, cwd=ROOT
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(30):
+                assert await process.stdout.readline() == b"leading True\n"
+                process.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(1.5)
+                writes = len(server.writes)
+                process.stdin.write(b"\n")
+                process.send_signal(signal.SIGCONT)
+                said = [line.strip() async for line in process.stdout]
+            # Which of the two wakes up first is not ours to say; neither may write.
+            assert sorted(said) == [b"lost False", b"woken False"]
+            # One renewal may have been under way when it was stopped; none was begun afterwards.
+            assert len(server.writes) <= writes + 1
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
 
 
 async def test_shutting_down_releases_the_lease_and_the_next_takes_over() -> None:
