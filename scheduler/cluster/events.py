@@ -34,7 +34,10 @@ _NAME = 230
 class Writer(Protocol):
     """Who writes events."""
 
-    def offer_event(self, write: Write, *, redundant: bool = False) -> None:
+    def takes_event(self, *, redundant: bool = False) -> bool:
+        """Whether one more event may be offered."""
+
+    def offer(self, write: Write) -> None:
         """Queue an event."""
 
 
@@ -99,11 +102,13 @@ class Events:
         if last is not None and now - last.at < (SAME_WORDS if last.words == words else SAME_REASON):
             return
         said[code] = _Said(words, now)
-        self._write(session, about, "Warning", "FailedScheduling", "Scheduling", words, redundant=False)
+        if self._writer.takes_event():
+            self._write(session, about, "Warning", "FailedScheduling", "Scheduling", words)
 
-    def bound(self, session: str, about: Regarding, text: str, *, redundant: bool = False) -> None:
+    def bound(self, session: str, about: Callable[[], Regarding], text: Callable[[], str], *, redundant: bool) -> None:
         """Say that something was bound. A redundant event is the first to be dropped under load."""
-        self._write(session, about, "Normal", "Scheduled", "Binding", self._note(text), redundant=redundant)
+        if self._writer.takes_event(redundant=redundant):
+            self._write(session, about(), "Normal", "Scheduled", "Binding", self._note(text()))
 
     def forget(self, group: str) -> None:
         """Note that a group is gone."""
@@ -117,9 +122,7 @@ class Events:
             if any(now - said.at < SAME_WORDS for said in reasons.values())
         }
 
-    def _write(
-        self, session: str, about: Regarding, kind: str, reason: str, action: str, words: str, *, redundant: bool
-    ) -> None:
+    def _write(self, session: str, about: Regarding, kind: str, reason: str, action: str, words: str) -> None:
         now = self._clock()
         controller = about.scheduler_name or self._controller
         mark = hashlib.blake2b(f"{session} {about.uid} {reason} {words} {now}".encode(), digest_size=8).hexdigest()
@@ -147,5 +150,4 @@ class Events:
             "type": kind,
         }
         request = Request(path_of("events.k8s.io", "v1", "events", about.namespace), body)
-        write = Write(Worth.EVENT, ("event", mark), mark, "POST", JSON, lambda: request)
-        self._writer.offer_event(write, redundant=redundant)
+        self._writer.offer(Write(Worth.EVENT, ("event", mark), mark, "POST", JSON, lambda: request))

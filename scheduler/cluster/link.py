@@ -18,6 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Protocol, cast
 
 import msgspec
@@ -380,7 +381,7 @@ class _LocalIo:
         self._loop = loop
 
         def wake() -> None:
-            if not loop.is_closed():
+            with suppress(RuntimeError):  # the loop has ended: there is nobody to be told
                 loop.call_soon_threadsafe(self._look)
 
         with self._state.changed:

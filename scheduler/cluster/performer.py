@@ -80,8 +80,8 @@ class Writer(Protocol):
     def offer(self, write: Write) -> None:
         """Queue a write."""
 
-    def offer_event(self, write: Write, *, redundant: bool = False) -> None:
-        """Queue an event."""
+    def takes_event(self, *, redundant: bool = False) -> bool:
+        """Whether one more event may be offered."""
 
     def forget(self, key: Any) -> None:
         """Forget what was written."""
@@ -311,16 +311,12 @@ class Performer:
                 group = None
             self._measure(place, group)
             if group is not None and group.has_object:
-                listed = ", ".join(f"{assignment.pod} to {assignment.node}" for assignment in bound)
-                text = f"Bound {len(bound)} member{'' if len(bound) == 1 else 's'}: {listed}"
-                pod = self._cache.pod(bound[0].uid) if bound else None
-                self._events.bound(request.session, of_group(group, pod), text)
+                about = partial(of_group, group, self._cache.pod(bound[0].uid) if bound else None)
+                self._events.bound(request.session, about, partial(_bound_gang, bound), redundant=False)
                 continue
-            for assignment in bound:
-                text = f"Successfully assigned {assignment.namespace}/{assignment.pod} to {assignment.node}"
-                pod = self._cache.pod(assignment.uid)
-                about = of_pod(assignment.namespace, assignment.pod, assignment.uid, pod)
-                self._events.bound(request.session, about, text, redundant=True)
+            for one in bound:
+                about = partial(of_pod, one.namespace, one.pod, one.uid, self._cache.pod(one.uid))
+                self._events.bound(request.session, about, partial(_bound_pod, one), redundant=True)
 
     def _measure(self, place: Place, group: PodGroup | None) -> None:
         """Note how long a group waited for its minimum."""
@@ -370,6 +366,7 @@ class Performer:
         if any(isinstance(value, list) for value in patch.get("status", {}).values()):
             # A merge patch replaces lists: it may only meet the list that it was made from.
             metadata["resourceVersion"] = group.resource_version
+        # Asking for the subresource where there is none is an error that we notice; the reverse is silently ignored.
         plain = (group.api_version, group.kind) in self._without_subresource
         return Request(dialect.api_path(group) + ("" if plain else "/status"), {"metadata": metadata, **patch})
 
@@ -446,6 +443,15 @@ class Performer:
 def _uids(places: Sequence[Place]) -> tuple[str, ...]:
     assignments: list[Assignment] = [assignment for place in places for assignment in place.assignments]
     return tuple(assignment.uid for assignment in assignments)
+
+
+def _bound_gang(bound: Sequence[Assignment]) -> str:
+    listed = ", ".join(f"{one.pod} to {one.node}" for one in bound)
+    return f"Bound {len(bound)} member{'' if len(bound) == 1 else 's'}: {listed}"
+
+
+def _bound_pod(one: Assignment) -> str:
+    return f"Successfully assigned {one.namespace}/{one.pod} to {one.node}"
 
 
 def _says(pod: Pod, reason: str, message: str) -> bool:

@@ -55,7 +55,6 @@ class Result(StrEnum):
     REFUSED = "refused"
     GAVE_UP = "gave_up"
     FENCED = "fenced"
-    DROPPED = "dropped"
 
 
 AT_ONCE: Mapping[Worth, int] = {Worth.REQUEST: 8, Worth.STATUS: 16, Worth.CONDITION: 16, Worth.EVENT: 4}
@@ -220,15 +219,18 @@ class Writer:
         else:
             self._queue(_Entry(write, self._clock()))
 
-    def offer_event(self, write: Write, *, redundant: bool = False) -> None:
-        """Queue an event. A redundant one (its group's event says the same) is dropped as soon as there is a load."""
-        waiting = len(self._lanes[Worth.EVENT].queue)
-        if waiting >= self._event_queue:
-            self._drop(write, "queue_full")
-        elif redundant and self._pressed():
-            self._drop(write, "redundant")
-        else:
-            self.offer(write)
+    def takes_event(self, *, redundant: bool = False) -> bool:
+        """Whether one more event may be offered; asked first, because most are dropped when there are many.
+
+        A redundant one (its group's event says the same) is dropped as soon as there is a load.
+        """
+        if len(self._lanes[Worth.EVENT].queue) >= self._event_queue:
+            self._meter.count("events_dropped", cause="queue_full")
+            return False
+        if redundant and self._pressed():
+            self._meter.count("events_dropped", cause="redundant")
+            return False
+        return True
 
     def forget(self, key: Hashable) -> None:
         """Note that the object of this key is gone: what waits for it is not written."""
@@ -392,7 +394,7 @@ class Writer:
                 return Result.DONE, None  # our own POST, whose answer was lost
             if error.status == 409 and entry.conflicts < _CONFLICTS:
                 entry.conflicts += 1
-                return Result.REFUSED, self._wait(entry.conflicts, None)
+                return Result.REFUSED, self._wait(entry.conflicts, None) / 4  # the watch is only a moment behind
             if error.status == 404:
                 return Result.GONE, None
             if not passing(error):
@@ -426,10 +428,6 @@ class Writer:
 
     def _count(self, write: Write, result: Result) -> None:
         self._meter.count("writes", kind=write.worth.name.lower(), result=result.value)
-
-    def _drop(self, write: Write, cause: str) -> None:
-        self._meter.count("events_dropped", cause=cause)
-        self._count(write, Result.DROPPED)
 
     # -- bind requests --------------------------------------------------------------------------------------------
 

@@ -15,7 +15,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -25,8 +32,11 @@ from scheduler import __version__
 log = structlog.get_logger(__name__)
 
 PREFIX = "muster_"
+_CHILDREN = 5000
 UNDECLARED = 200
 """Counters that others may add; more than that is a fault of theirs."""
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter that nobody asks for
 
 _SESSION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
@@ -51,6 +61,7 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "handover_failures": ("Bind requests that could not be written.", ()),
     "perform_failures": ("Decisions that could not be put into words; each is a bug.", ()),
     "writes": ("Writes to the API server, bindings aside, by how they ended.", ("kind", "result")),
+    "api_requests": ("Requests to the API server; code 0 is no answer.", ("method", "resource", "code")),
     "events_dropped": ("Events that were not written.", ("cause",)),
 }
 _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
@@ -73,6 +84,14 @@ _ALIASES = {
 _FIXED_LABELS = {"groups_placed": {"result": "scheduled"}}
 _COUNTER = re.compile(r"^([a-zA-Z_][a-zA-Z0-9_]*)(?:\{(.*)\})?$")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="([^"]*)"(?:,|$)')
+
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+
+
+def _key(name: str, labels: Mapping[str, str]) -> _Key:
+    """Name a series for look-up; looking labels up in the library costs ten times as much."""
+    return name, tuple(labels.items())
 
 
 class SessionDone(Protocol):
@@ -129,12 +148,6 @@ class Metrics:
             for name, (text, labels, buckets) in _HISTOGRAMS.items()
         }
         self._labels = {name: labels for name, (_, labels) in _COUNTERS.items()}
-        self._requests = Counter(
-            PREFIX + "api_requests",
-            "Requests to the API server; code 0 is no answer.",
-            ("method", "resource", "code"),
-            registry=self.registry,
-        )
         self._reloads = Counter(
             PREFIX + "config_reloads",
             "Changed configurations, taken over or refused.",
@@ -145,6 +158,8 @@ class Metrics:
             PREFIX + "metric_misfits", "Figures that could not be counted; each is a bug.", registry=self.registry
         )
         self._complained: set[str] = set()
+        self._children: dict[_Key, Counter] = {}
+        self._timers: dict[_Key, Histogram] = {}
         self._leader = self._gauge("leader", "1 while this process leads.")
         self._leader.set(0)
         self._config_ok = self._gauge("config_valid", "0 while the configuration file is refused and the old one kept.")
@@ -167,6 +182,18 @@ class Metrics:
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter, by its name without prefix and without _total."""
+        key = _key(name, labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._child(name, labels)
+            if child is None:
+                return
+            if len(self._children) < _CHILDREN:
+                self._children[key] = child
+        child.inc(amount)
+
+    def _child(self, name: str, labels: dict[str, str]) -> Counter | None:
+        """Return the series of a counter with these labels, or None when there cannot be one."""
         name = name.removesuffix("_total")
         labels = {**_FIXED_LABELS.get(name, {}), **labels}
         name = _ALIASES.get(name, name)
@@ -174,12 +201,12 @@ class Metrics:
         if counter is None:
             counter = self._declare(name, tuple(sorted(labels)))
         if counter is None:
-            return
+            return None
         known = self._labels[name]
         if any(label not in known for label in labels):
             self._misfit(name, f"labels {sorted(labels)} instead of {sorted(known)}")
-            return
-        (counter.labels(*(labels.get(label, "") for label in known)) if known else counter).inc(amount)
+            return None
+        return counter.labels(*(labels.get(label, "") for label in known)) if known else counter
 
     def _declare(self, name: str, labels: tuple[str, ...]) -> Counter | None:
         if len(self._counters) >= len(_COUNTERS) + UNDECLARED:
@@ -199,16 +226,28 @@ class Metrics:
 
     def seconds(self, name: str, value: float, **labels: str) -> None:
         """Note a duration."""
+        key = _key(name, labels)
+        timer = self._timers.get(key)
+        if timer is None:
+            timer = self._timer(name, labels)
+            if timer is None:
+                return
+            if len(self._timers) < _CHILDREN:
+                self._timers[key] = timer
+        timer.observe(value)
+
+    def _timer(self, name: str, labels: dict[str, str]) -> Histogram | None:
+        """Return the series of a histogram with these labels, or None when there cannot be one."""
         name = _ALIASES.get(name, name)
         histogram = self._histograms.get(name)
         if histogram is None:
             self._misfit(name, "a duration that is not declared")
-            return
+            return None
         known = _HISTOGRAMS[name][1]
         if any(label not in known for label in labels):
             self._misfit(name, f"labels {sorted(labels)} instead of {sorted(known)}")
-            return
-        (histogram.labels(*(labels.get(label, "") for label in known)) if known else histogram).observe(value)
+            return None
+        return histogram.labels(*(labels.get(label, "") for label in known)) if known else histogram
 
     def _misfit(self, name: str, problem: str) -> None:
         self._misfits.inc()
@@ -233,9 +272,9 @@ class Metrics:
     def on_request(self, method: str, path: str, status: int, seconds: float) -> None:
         """Note one request to the API server."""
         resource = resource_of(path)
-        self._requests.labels(method, resource, str(status)).inc()
+        self.count("api_requests", method=method, resource=resource, code=str(status))
         if method != "WATCH":
-            self._histograms["api_request_duration_seconds"].labels(method, resource).observe(seconds)
+            self.seconds("api_request_duration_seconds", seconds, method=method, resource=resource)
 
     def leading(self, leads: bool) -> None:
         """Note whether this process leads."""
