@@ -31,7 +31,7 @@ from tests.controlplane.fixtures import CRD_FOLDER
 from tests.controlplane.nodes import node_object, register_node
 from tests.controlplane.rest import Rest
 
-SETTINGS = Settings(history=0.5, timing=Timing(first_wait=0.05, last_wait=0.5, settle=0.5, straggle=0.5, confirm=2.0))
+SETTINGS = Settings(history=2.0, timing=Timing(first_wait=0.05, last_wait=0.5, settle=0.5, straggle=0.5, confirm=2.0))
 
 
 @dataclass
@@ -172,7 +172,7 @@ async def test_a_request_in_parts_of_an_older_epoch_is_adopted_continued_and_del
     members = [target.pod(f"p{i}", i % 2) for i in range(60)]
     client_bound = binding(members[3])
     target.rest.create(f"{target.pods}/p3/binding", json.loads(client_bound))
-    name = target.write(target.gang(*members), epoch=1, size=6_000)
+    name = target.write(target.gang(*members), epoch=1, size=4_600)
     assert len(target.rest.list(target.requests)) > 2
     async with binding_on(target, epoch=5):
         status = await ended(target, name)
