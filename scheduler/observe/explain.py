@@ -20,7 +20,8 @@ model, shown with the resource that the fact `resource` names:
     field      str     field that is wrong                  message    str     what is wrong, or the cause
     role       str     role whose minimum is meant          domain     str     best domain, or the node of a failure
     level      str     topology level (rack, block, ...)    group      str     name of a group (missing, or ahead)
-    victims    int     pods that must go first
+    victims    int     pods that must go first              problems   int     how many fields are wrong
+    parent     str     queue above that is missing          closed     str     queue above that is closed
 
 `who` of a holder reads inside a sentence: "3 pods of default/gpu-hog". The facts used by each code stand beside its
 sentence below.
@@ -239,14 +240,13 @@ def _not_enough_members(verdict: Verdict) -> str:
 
 
 def _gated(verdict: Verdict) -> str:
-    """gated, members or minimum."""
+    """gated, members or existing, role."""
     gated, members = _number(verdict, "gated"), _number(verdict, "members")
-    of = members if members is not None else _number(verdict, "minimum")
+    of = members if members is not None else _number(verdict, "existing")
     if gated is None:
-        return "members have scheduling gates"
-    return (
-        f"{gated} of {of} members have scheduling gates" if of is not None else f"{gated} members have scheduling gates"
-    )
+        return f"members{_of_role(verdict)} have scheduling gates"
+    share = f"{gated} of {of}" if of is not None else f"{gated}"
+    return f"{share} members{_of_role(verdict)} have scheduling gates"
 
 
 def _pod_group_not_found(verdict: Verdict) -> str:
@@ -257,20 +257,25 @@ def _pod_group_not_found(verdict: Verdict) -> str:
 
 
 def _misconfigured(verdict: Verdict) -> str:
-    """field, message."""
+    """field, message, problems."""
     field, message = _text(verdict, "field"), _text(verdict, "message")
-    return ": ".join(part for part in (field, message) if part) or "an object that the group needs cannot be used"
+    problems = _number(verdict, "problems") or 1
+    first = ": ".join(part for part in (field, message) if part) or "an object that the group needs cannot be used"
+    return first + (f" (and {_plural(problems - 1, 'other problem')})" if problems > 1 else "")
 
 
 def _queue_not_found(verdict: Verdict) -> str:
-    """queue."""
-    return f"queue {_text(verdict, 'queue')} does not exist"
+    """queue, parent."""
+    queue, parent = _text(verdict, "queue"), _text(verdict, "parent")
+    return f"queue {queue} is below queue {parent}, which does not exist" if parent else f"queue {queue} does not exist"
 
 
 def _queue_closed(verdict: Verdict) -> str:
-    """queue, state."""
-    state = _text(verdict, "state")
-    return f"queue {_text(verdict, 'queue')} starts nothing new" + (f" (state {state})" if state else "")
+    """queue, state, closed."""
+    queue, closed, state = (_text(verdict, name) for name in ("queue", "closed", "state"))
+    if closed and closed != queue:
+        return f"queue {queue} starts nothing new because queue {closed} is closed" + (f" ({state})" if state else "")
+    return f"queue {queue} starts nothing new" + (f" (state {state})" if state else "")
 
 
 def _queue_not_leaf(verdict: Verdict) -> str:

@@ -136,6 +136,43 @@ def test_a_wrong_field_is_named_with_its_reason():
     assert explain.sentence(found) == "Misconfigured: spec.minMember: 0 is less than 1"
 
 
+def test_further_problems_of_an_object_are_counted():
+    found = verdict(Code.MISCONFIGURED, field="spec.minMember", message="0 is less than 1", problems=3)
+    assert explain.sentence(found) == "Misconfigured: spec.minMember: 0 is less than 1 (and 2 other problems)"
+
+
+def test_gated_members_are_counted_among_those_that_exist():
+    found = verdict(Code.GATED, gated=2, existing=6, minimum=5, role="worker")
+    assert explain.sentence(found) == "Gated: 2 of 6 members of role worker have scheduling gates"
+
+
+def test_a_queue_that_is_closed_above_or_hangs_from_nothing_says_where():
+    closed = verdict(Code.QUEUE_CLOSED, queue="research/nlp", closed="research", state="Hold")
+    assert explain.sentence(closed) == (
+        "QueueClosed: queue research/nlp starts nothing new because queue research is closed (Hold)"
+    )
+    own = verdict(Code.QUEUE_CLOSED, queue="nlp", closed="nlp", state="Drain")
+    assert explain.sentence(own) == "QueueClosed: queue nlp starts nothing new (state Drain)"
+    missing = verdict(Code.QUEUE_NOT_FOUND, queue="nlp", parent="research")
+    assert explain.sentence(missing) == "QueueNotFound: queue nlp is below queue research, which does not exist"
+
+
+def test_quota_says_what_is_used_of_what():
+    found = verdict(
+        Code.EXCEEDS_LIMIT,
+        resource="cpu",
+        needed=8000,
+        members=4,
+        queue="research",
+        used=60000,
+        limit=64000,
+        position=3,
+    )
+    assert explain.sentence(found) == (
+        "ExceedsLimit: needs 8 cpu for 4 members; queue research uses 60, limit 64; position 3"
+    )
+
+
 @pytest.mark.parametrize("code", list(Code))
 def test_every_code_has_words_even_without_facts(code: Code):
     text = explain.sentence(verdict(code))
