@@ -24,7 +24,6 @@ from scheduler.playground.errors import (
     field_required,
     field_unsupported,
     invalid,
-    method_not_allowed,
     not_found,
     stale_uid,
 )
@@ -41,6 +40,8 @@ class WriteOptions:
 
     dry_run: bool = False
     field_manager: str = ""
+    """Who writes: as given, or from the User-Agent."""
+    given_manager: str = ""
     field_validation: str = "Warn"
     force: bool = False
     managed: bool = False
@@ -258,7 +259,7 @@ class Api:
                 raise conflict(resource.group, resource.plural, prev.key[1], MODIFIED)
         elif not patched and (resource.crd is not None or resource.storage in strategies.REQUIRE_VERSION):
             cause = field_invalid("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid(resource.group, resource.kind, prev.key[1], [cause])
+            raise invalid(resource.group, resource.plural, prev.key[1], [cause])
 
     def _prepare_update(
         self, resource: Resource, version: str, prev: Stored, obj: Obj, options: WriteOptions, subresource: str
@@ -412,11 +413,6 @@ class Api:
             target = target.setdefault(part, {})
         target[parts[-1]] = replicas
         return self.update(resource, version, namespace, name, obj, options, patched=True)
-
-    def subresource_of(self, resource: Resource, subresource: str) -> None:
-        """Refuse a sub-resource that is not served."""
-        if subresource and subresource not in resource.subresources:
-            raise method_not_allowed() if subresource == "status" else not_found("", resource.plural, subresource)
 
 
 def _keep_status(old: Obj, new: Obj) -> None:

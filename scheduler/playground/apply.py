@@ -128,11 +128,11 @@ def apply(
     options: WriteOptions,
 ) -> tuple[Stored, bool]:
     """Apply a configuration; return the object and whether it was created."""
-    if not options.field_manager or options.field_manager == "unknown":
+    if not options.given_manager:
         cause = field_required("fieldManager", "is required for apply patch")
         raise invalid("meta.k8s.io", "PatchOptions", "", [cause])
     config = api.check_identity(resource, version, namespace, config, name)
-    if config["metadata"].get("managedFields"):
+    if config["metadata"].get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
     typing = typing_of(resource, version)
     wanted = _owned(config, typing)
@@ -216,18 +216,22 @@ def _settle_conflicts(
 
 
 def _conflict(conflicts: list[tuple[Manager, list[tuple[str, ...]]]]) -> ApiError:
-    causes, texts = [], []
-    count = 0
-    for one, paths in conflicts:
-        using = f'"{one.name}"' + (f" with subresource {one.subresource!r}" if one.subresource else "")
-        using += f" using {one.version}"
-        count += len(paths)
+    causes: list[Obj] = []
+    texts: list[str] = []
+    count = sum(len(paths) for _, paths in conflicts)
+    for one, paths in sorted(conflicts, key=lambda row: row[0].name):
+        using = f'"{one.name}"'
+        if one.subresource:
+            using += f' with subresource "{one.subresource}"'
+        if one.operation != "Apply":
+            using += f" using {one.version}"
         message = f"conflict with {using}"
         causes += [{"reason": "FieldManagerConflict", "message": message, "field": show(path)} for path in paths]
-        if len(paths) == 1:
+        if count == 1:
             texts.append(f"conflict with {using}: {show(paths[0])}")
         else:
             texts.append(f"conflicts with {using}:\n" + "\n".join(f"- {show(path)}" for path in paths))
+    causes.sort(key=lambda cause: str(cause["field"]))
     plural = "conflict" if count == 1 else "conflicts"
     message = f"Apply failed with {count} {plural}: " + "\n".join(texts)
     return ApiError(409, "Conflict", message, details={"causes": causes})

@@ -190,7 +190,7 @@ def complete(resource: Resource, version: str, obj: Obj, field_validation: str) 
     """Prune and default a custom object in place; return the unknown fields. 400 for them when Strict."""
     custom: CustomResource = resource.crd
     body = custom.schemas.get(version, {})
-    dropped = schema.prune(body, obj)
+    dropped = sorted(schema.prune(body, obj))
     if dropped and field_validation == "Strict":
         text = ", ".join(f'unknown field "{path}"' for path in dropped)
         raise ApiError(

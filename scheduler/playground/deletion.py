@@ -97,7 +97,8 @@ def delete(api: Api, resource: Resource, namespace: str, name: str, options: Del
     if options.dry_run:
         return Stored(prev.key, obj, prev.rv), at_once
     if at_once:
-        return api.remove(resource, prev, obj), True
+        # As on the real server, watchers of pods see the mark before the end.
+        return api.remove(resource, api.store.update(api.collection(resource), prev, obj)), True
     if not marked and finalizers == (found.get("finalizers") or []):
         return prev, False
     if finalizers:
@@ -147,8 +148,8 @@ def _terminating_crd(obj: Obj) -> None:
             {
                 "type": "Terminating",
                 "status": "True",
-                "reason": "InstanceDeletionInProgress",
-                "message": "CustomResource deletion is in progress",
+                "reason": "InstanceDeletionPending",
+                "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
                 "lastTransitionTime": now(),
             }
         )

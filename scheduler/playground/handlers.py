@@ -15,7 +15,7 @@ from aiohttp import web
 
 from scheduler.playground import deletion, discovery, listing
 from scheduler.playground.api import Api, WriteOptions
-from scheduler.playground.errors import ApiError, Obj, method_not_allowed, no_such_path, unsupported_media
+from scheduler.playground.errors import ApiError, Obj, method_not_allowed, no_such_path, not_found, unsupported_media
 from scheduler.playground.eviction import evict
 from scheduler.playground.faults import DropConnection, Faults
 from scheduler.playground.patch import json_patch, merge_patch
@@ -154,8 +154,6 @@ class Handlers:
             return await self._subresource(request, target)
         if target.name:
             if method == "GET":
-                if request.query.get("watch") in ("1", "true"):
-                    return await self._list(request, target)
                 return self._get(request, target)
             if method == "PUT":
                 return await self._put(request, target)
@@ -281,6 +279,8 @@ class Handlers:
     async def _subresource(self, request: web.BaseRequest, target: Target) -> web.StreamResponse:
         resource, name, method = target.resource, target.subresource, request.method
         if name not in resource.subresources:
+            if resource.crd is not None:
+                raise not_found(resource.group, resource.plural, target.name)
             raise no_such_path()
         if name in ("binding", "eviction"):
             if method != "POST":

@@ -52,7 +52,7 @@ def decode_token(token: str) -> tuple[int, Key]:
         namespace, _, name = body["start"].partition("/")
         return int(body["rv"]), (namespace, name)
     except (binascii.Error, msgspec.DecodeError, KeyError, TypeError, ValueError, AttributeError):
-        raise bad_request("continue key is not valid: the token cannot be decoded") from None
+        raise bad_request("invalid continue token: continue key is not valid: the token cannot be decoded") from None
 
 
 def _rows(api: Api, collection: Collection, options: ListOptions) -> tuple[int, list[Stored], Key | None]:
@@ -126,16 +126,12 @@ def open_watch(
 ) -> Watcher:
     """Return a started watcher."""
     match = selection(target, options)
-    if target.name:
-        match = combine(match, field_selector(f"metadata.name={target.name}", target.resource.storage))
     view = view_id(renderer) if renderer.form == PLAIN else 0
     watcher = Watcher(api.collection(target.resource), target.namespace, match, renderer.watch_line, view, max_buffer)
 
-    def bookmark(rv: int, initial_end: bool) -> bytes:
-        version = target.resource.api_version(target.version)
-        return encode(bookmark_object(version, target.resource.kind, rv, initial_end))
-
-    watcher.start(options.rv, options.initial_events, bookmark, api.store.rv)
+    version = target.resource.api_version(target.version)
+    end = encode(bookmark_object(version, target.resource.kind, api.store.rv, True)) if options.bookmarks else None
+    watcher.start(options.rv, options.initial_events, end)
     return watcher
 
 

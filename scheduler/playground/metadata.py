@@ -135,11 +135,15 @@ def labels(field: str, value: Any) -> list[Cause]:
         causes += qualified_name(field, key)
         if not isinstance(text, str):
             raise bad_request(f"json: cannot unmarshal {type(text).__name__} into Go struct field of {field}.{key}")
-        if len(text) > 63:
-            causes.append(field_invalid(field, text, "must be no more than 63 characters"))
-        elif not _LABEL_VALUE.match(text):
-            causes.append(field_invalid(field, text, _VALUE_TEXT))
+        causes += label_value(field, text)
     return causes
+
+
+def label_value(field: str, text: str) -> list[Cause]:
+    """Return the errors of a label value."""
+    if len(text) > 63:
+        return [field_invalid(field, text, "must be no more than 63 characters")]
+    return [] if _LABEL_VALUE.match(text) else [field_invalid(field, text, _VALUE_TEXT)]
 
 
 def _name(resource: Resource, name: str) -> list[Cause]:

@@ -13,7 +13,15 @@ import yaml
 
 from scheduler.playground.api import Api, WriteOptions
 from scheduler.playground.apply import apply
-from scheduler.playground.errors import ApiError, Undecodable, bad_request, field_invalid, invalid, unsupported_patch
+from scheduler.playground.errors import (
+    ApiError,
+    Undecodable,
+    bad_request,
+    field_invalid,
+    invalid,
+    unsupported_media,
+    unsupported_patch,
+)
 from scheduler.playground.kinds import Resource
 from scheduler.playground.patch import json_patch, merge_patch
 from scheduler.playground.storage import Stored, decode
@@ -62,7 +70,7 @@ def patch(
     if content_type == APPLY_JSON:
         content_type = APPLY_PATCH
     if content_type not in accepted:
-        raise unsupported_patch()
+        raise unsupported_patch() if resource.crd is None else unsupported_media(accepted)
     if content_type == APPLY_PATCH:
         return apply(api, resource, version, namespace, name, subresource, parse_yaml(raw), options)
     document = parse_json(raw)

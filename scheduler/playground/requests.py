@@ -13,7 +13,6 @@ from scheduler.playground.errors import (
     ApiError,
     bad_request,
     field_forbidden,
-    field_invalid,
     field_unsupported,
     invalid,
     no_such_path,
@@ -123,9 +122,9 @@ def parse_list(query: dict[str, str]) -> ListOptions:
         timeout=float(_number(query, "timeoutSeconds")) or None,
     )
     if options.resource_version and not options.resource_version.isdigit():
-        raise _invalid_options(
-            field_invalid("resourceVersion", options.resource_version, "strconv.ParseUint: parsing: invalid syntax")
-        )
+        value = options.resource_version
+        text = f'resourceVersion: Invalid value: "{value}": strconv.ParseUint: parsing "{value}": invalid syntax'
+        raise ApiError(500, "", text) if options.watch else bad_request(f"invalid resource version: {text}")
     if options.match not in ("", "Exact", "NotOlderThan"):
         raise _invalid_options(field_unsupported("resourceVersionMatch", options.match, ["Exact", "NotOlderThan", ""]))
     if options.watch:
@@ -146,9 +145,6 @@ def _check_watch(options: ListOptions, query: dict[str, str]) -> None:
     if options.match and "sendInitialEvents" not in query:
         text = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
         raise _invalid_options(field_forbidden("resourceVersionMatch", text))
-    if options.initial_events and not options.bookmarks:
-        text = "sendInitialEvents requires setting allowWatchBookmarks to true"
-        raise _invalid_options(field_forbidden("sendInitialEvents", text))
 
 
 def _check_list(options: ListOptions, query: dict[str, str]) -> None:
@@ -176,6 +172,7 @@ def parse_write(query: dict[str, str], user_agent: str) -> WriteOptions:
         raise invalid("meta.k8s.io", "CreateOptions", "", [cause])
     return WriteOptions(
         dry_run=bool(dry_run),
+        given_manager=query.get("fieldManager", ""),
         field_manager=query.get("fieldManager", "") or user_agent.split("/", 1)[0] or "unknown",
         field_validation=validation,
         force=_flag(query, "force"),

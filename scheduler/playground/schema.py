@@ -39,6 +39,8 @@ def default(schema: Schema, value: Any, *, root: bool = True) -> None:
                 value[name] = _clone(child["default"])
             if value.get(name) is not None:
                 default(child, value[name], root=False)
+            elif name in value and not child.get("nullable", False):
+                del value[name]
         extra = schema.get("additionalProperties")
         if isinstance(extra, dict):
             for name, item in value.items():
@@ -142,21 +144,22 @@ def validate(schema: Schema, value: Any, path: str = "", *, root: bool = True) -
 
 
 def _shown(value: Any) -> Any:
-    return _type_of(value) if isinstance(value, dict | list) else value
+    """A value of the wrong type is shown as its type."""
+    return _type_of(value)
 
 
 def _string(schema: Schema, value: str, where: str) -> list[Cause]:
-    causes: list[Cause] = []
+    """Return the first error of a string, as the real server stops at it."""
     if "maxLength" in schema and len(value) > schema["maxLength"]:
-        causes.append(field_too_long(where, schema["maxLength"]))
+        return [field_too_long(where, schema["maxLength"])]
     if "minLength" in schema and len(value) < schema["minLength"]:
         text = f"{where} in body should be at least {schema['minLength']} chars long"
-        causes.append(field_invalid(where, value, text))
+        return [field_invalid(where, value, text)]
     if "pattern" in schema and not _pattern(schema["pattern"]).search(value):
-        causes.append(field_invalid(where, value, f"{where} in body should match '{schema['pattern']}'"))
+        return [field_invalid(where, value, f"{where} in body should match '{schema['pattern']}'")]
     if schema.get("format") == "date-time" and not _is_time(value):
-        causes.append(field_invalid(where, value, f"{where} in body must be of type date-time: {value!r}"))
-    return causes
+        return [field_invalid(where, value, f"{where} in body must be of type date-time: {value!r}")]
+    return []
 
 
 def _is_time(value: str) -> bool:

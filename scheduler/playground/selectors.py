@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler.playground.errors import Obj, bad_request
+from scheduler.playground.metadata import label_value, qualified_name
 
 Match = Callable[[Obj], bool]
-_KEY = re.compile(r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")
-_VALUE = re.compile(r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")
 _SET = re.compile(r"^(?P<key>\S+)\s+(?P<op>in|notin)\s*\((?P<values>[^)]*)\)$")
 _NUMERIC = re.compile(r"^(?P<key>[^\s<>=!]+)\s*(?P<op>[<>])\s*(?P<value>-?\d+)$")
 
@@ -31,38 +30,40 @@ def split_terms(text: str) -> list[str]:
             terms.append(text[start:index].strip())
             start = index + 1
     terms.append(text[start:].strip())
-    return [term for term in terms if term]
+    return terms if any(terms) else []
 
 
-def _unable(text: str, why: str) -> Exception:
-    return bad_request(f"unable to parse requirement: {why} (selector {text!r})")
+def _unable(why: str) -> Exception:
+    return bad_request(f"unable to parse requirement: {why}")
 
 
 def _labels(obj: Obj) -> dict[str, str]:
     return (obj.get("metadata") or {}).get("labels") or {}
 
 
-def _checked(text: str, key: str, *values: str) -> None:
-    if not _KEY.match(key):
-        raise _unable(text, f'invalid label key "{key}"')
+def _checked(key: str, *values: str) -> None:
+    for cause in qualified_name("<nil>", key):
+        raise _unable(f"<nil>: {cause.message}")
     for value in values:
-        if not _VALUE.match(value):
-            raise _unable(text, f'invalid label value: "{value}"')
+        for cause in label_value(f"values[0][{key}]", value):
+            raise _unable(f"{cause.field}: {cause.message}")
 
 
-def _requirement(text: str, term: str) -> Callable[[dict[str, str]], bool]:
+def _requirement(term: str) -> Callable[[dict[str, str]], bool]:
+    if not term:
+        raise bad_request("found ',', expected: identifier after ','")
     found = _SET.match(term)
     if found:
         key = found["key"]
         values = frozenset(value.strip() for value in found["values"].split(","))
-        _checked(text, key, *sorted(values))
+        _checked(key, *sorted(values))
         if found["op"] == "in":
             return lambda labels: labels.get(key) in values
         return lambda labels: key not in labels or labels[key] not in values
     found = _NUMERIC.match(term)
     if found:
         key, limit, greater = found["key"], int(found["value"]), found["op"] == ">"
-        _checked(text, key)
+        _checked(key)
 
         def compare(labels: dict[str, str]) -> bool:
             try:
@@ -75,21 +76,21 @@ def _requirement(text: str, term: str) -> Callable[[dict[str, str]], bool]:
     for sign in ("!=", "==", "="):
         if sign in term:
             key, value = (part.strip() for part in term.split(sign, 1))
-            _checked(text, key, value)
+            _checked(key, value)
             if sign == "!=":
                 return lambda labels: labels.get(key) != value
             return lambda labels: labels.get(key) == value
     if term.startswith("!"):
         key = term[1:].strip()
-        _checked(text, key)
+        _checked(key)
         return lambda labels: key not in labels
-    _checked(text, term)
+    _checked(term)
     return lambda labels: term in labels
 
 
 def label_selector(text: str) -> Match | None:
     """Return a test of an object's labels, or None for "everything"."""
-    tests = [_requirement(text, term) for term in split_terms(text)]
+    tests = [_requirement(term) for term in split_terms(text)]
     if not tests:
         return None
     if len(tests) == 1:
@@ -184,7 +185,7 @@ def field_selector(text: str, storage: str, group: str = "", extra: dict[str, st
     """Return a test of an object's fields, or None for "everything"; `extra` are a CRD's selectable fields."""
     allowed = {**_FIELDS.get(storage, {}), **(extra or {})}
     tests: list[Match] = []
-    for term in split_terms(text):
+    for term in filter(None, split_terms(text)):
         for sign in ("!=", "==", "="):
             if sign in term:
                 key, value = (part.strip() for part in term.split(sign, 1))

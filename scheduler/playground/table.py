@@ -303,9 +303,7 @@ def _columns(resource: Resource, version: str) -> list[Column]:
     custom = resource.crd.columns.get(version) or [
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
     ]
-    for column in custom:
-        kind = "string" if column["type"] == "date" else column["type"]
-        rows.append((column["name"], kind, column.get("priority", 0), _custom_cell(column)))
+    rows += [(one["name"], one["type"], one.get("priority", 0), _custom_cell(one)) for one in custom]
     return rows
 
 

@@ -104,14 +104,17 @@ class Watcher:
         self.collection.listeners.pop(self.id, None)
         self.wake.set()
 
-    def start(self, rv: int | None, initial_events: bool, bookmark: Callable[[int, bool], bytes], now_rv: int) -> None:
-        """Queue what the watcher starts with and subscribe. `rv` None or 0 starts with all present objects."""
+    def start(self, rv: int | None, initial_events: bool, end_of_initial: bytes | None) -> None:
+        """Queue what the watcher starts with and subscribe. `rv` None or 0 starts with all present objects.
+
+        `end_of_initial` is the bookmark object that ends the initial events, None for clients without bookmarks.
+        """
         if initial_events or not rv:
             for stored in self.collection.ordered():
                 if self._selects(stored):
                     self.pending.append(event_line("ADDED", self.render("ADDED", stored)))
-            if initial_events:
-                self.pending.append(event_line("BOOKMARK", bookmark(now_rv, True)))
+            if initial_events and end_of_initial is not None:
+                self.pending.append(event_line("BOOKMARK", end_of_initial))
             if self.pending:
                 self.wake.set()
         else:
