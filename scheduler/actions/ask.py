@@ -54,9 +54,11 @@ class Ask:
     @cached_property
     def members(self) -> tuple[int, ...]:
         """How many of each kind are meant when not all are asked for: the first in order that fill the roles."""
-        everyone = [pod for kind in self.kinds for pod in kind.pods]
-        if self.total >= len(everyone):
+        if self.total >= sum(len(kind.pods) for kind in self.kinds):
             return tuple(len(kind.pods) for kind in self.kinds)
+        if len(self.kinds) == 1:
+            return (self.total,)
+        everyone = [pod for kind in self.kinds for pod in kind.pods]
         chosen = {pod.uid for pod in by_role(everyone, dict(self.roles), self.total)}
         return tuple(sum(pod.uid in chosen for pod in kind.pods) for kind in self.kinds)
 
@@ -94,12 +96,7 @@ def make_ask(
         return verdict(
             Code.BAD_CONSTRAINTS, field="topology.required", message="no configured plugin keeps topology rules"
         )
-    ordered = sorted(pods, key=session.hooks.order_members) if session.hooks.has("order_members") else pods
-    keep_roles = bool(needs.roles)
-    sorts: dict[tuple[str, str, tuple[int, ...]], list[Pod]] = {}
-    for pod in ordered:
-        key = (pod.shape, pod.role if keep_roles else "", session.refused_rows(pod))
-        sorts.setdefault(key, []).append(pod)
+    sorts = _sorts(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles))
     shapes = session.snapshot.shapes
     return Ask(
         state=state,
@@ -110,6 +107,21 @@ def make_ask(
         wishes=wishes,
         anchors=_anchors(session, state) if wishes else (),
     )
+
+
+def _sorts(
+    session: Session, pods: Sequence[Pod], *, keep_roles: bool
+) -> dict[tuple[str, str, tuple[int, ...]], list[Pod]]:
+    sorts: dict[tuple[str, str, tuple[int, ...]], list[Pod]] = {}
+    if not session.has_refusals:
+        nowhere: tuple[int, ...] = ()
+        for pod in pods:
+            sorts.setdefault((pod.shape, pod.role if keep_roles else "", nowhere), []).append(pod)
+        return sorts
+    for pod in pods:
+        key = (pod.shape, pod.role if keep_roles else "", session.refused_rows(pod))
+        sorts.setdefault(key, []).append(pod)
+    return sorts
 
 
 def _anchors(session: Session, state: GroupState) -> tuple[int, ...]:

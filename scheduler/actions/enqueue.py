@@ -18,6 +18,10 @@ def run(session: Session) -> None:
     for state in session.waiting.values():
         if not state.group.has_object or state.group.phase not in AT_THE_DOOR:
             continue
-        with session.guard(state):
-            if malformed(session, state) is None and session.hooks.admits(state, session) is None:
-                session.admitted[state.key] = None
+        admitted = session.recall_entry(state)
+        if admitted is None:
+            with session.guard(state):
+                admitted = malformed(session, state) is None and session.hooks.admits(state, session) is None
+                session.remember_entry(state, admitted=admitted)
+        if admitted:
+            session.admitted[state.key] = None

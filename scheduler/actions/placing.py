@@ -24,7 +24,6 @@ from scheduler.placement.problem import (
     Counts,
     Demand,
     Infeasible,
-    Ints,
     Minimum,
     NodeView,
     Objective,
@@ -75,11 +74,11 @@ def could_ever(session: Session, ask: Ask) -> bool:
 def _solve(session: Session, problem: PlacementProblem) -> Found | Nothing:
     answer = place(problem)
     if isinstance(answer, Infeasible):
-        outcome = f"infeasible_{answer.method}" if answer.proven else "unknown"
+        outcome = f"infeasible_{answer.cause}" if answer.proven else "unknown"
         session.count("solver_results_total", status=outcome)
         return Nothing(proven=answer.proven)
     session.count("solver_results_total", status=answer.method)
-    if not any(answer.placed):
+    if answer.total == 0:
         return Nothing(proven=True)
     return Found(_parts(answer.counts))
 
@@ -110,7 +109,8 @@ def problem_of(session: Session, ask: Ask, *, empty: bool = False) -> PlacementP
     allowed = _around(ask, {level: ids for level, (ids, _) in domains.items()})
     members = (0,) * len(ask.kinds) if ask.each or ask.total < sum(map(_size, ask.kinds)) else map(_size, ask.kinds)
     demands = tuple(
-        _demand(session, kind, minimum, allowed, empty=empty) for kind, minimum in zip(ask.kinds, members, strict=True)
+        _demand(session, number, kind, minimum, allowed, empty=empty)
+        for number, (kind, minimum) in enumerate(zip(ask.kinds, members, strict=True))
     )
     scored = any(demand.scores is not None for demand in demands)
     objective: Objective = "spread" if session.hooks.spreads else "scores" if scored else "pack"
@@ -129,7 +129,9 @@ def _size(kind: Kind) -> int:
     return len(kind.pods)
 
 
-def _demand(session: Session, kind: Kind, minimum: int, allowed: NDArray[np.bool_] | None, *, empty: bool) -> Demand:
+def _demand(
+    session: Session, number: int, kind: Kind, minimum: int, allowed: NDArray[np.bool_] | None, *, empty: bool
+) -> Demand:
     fit = session.fit(kind.shape)
     mask = fit.ever if empty else fit.mask
     if session.missing_resources(kind.shape):
@@ -139,13 +141,13 @@ def _demand(session: Session, kind: Kind, minimum: int, allowed: NDArray[np.bool
         mask[list(kind.refused)] = False
     if allowed is not None:
         mask = mask & allowed
-    scores: Ints | None = None
+    scores: NDArray[np.int64] | None = None
     if not empty:
         scores = session.hooks.scores_nodes(kind.shape, session)
         if session.hooks.has("scores"):
             scores = fit.scores if scores is None else scores + fit.scores
     return Demand(
-        name=kind.role or kind.shape.key,
+        name=f"{number}:{kind.role}",
         requests=session.request(kind.shape),
         count=len(kind.pods),
         minimum=minimum,

@@ -21,6 +21,7 @@ from scheduler.framework.registry import Registry, Tiers
 from scheduler.framework.session import Budget, Session
 from scheduler.model.decisions import Decisions
 from scheduler.model.snapshot import Snapshot
+from scheduler.model.verdict import Verdict
 
 log = structlog.get_logger("muster.session")
 
@@ -70,12 +71,14 @@ class Settings(Protocol):
 @dataclass(frozen=True, slots=True)
 class SessionResult:
     """What one session gave. `counters`: name{label="value"} -> number. `wake_at`: run again at that time at the
-    latest (seconds since the epoch), even if nothing happens; None when there is no need to."""
+    latest (seconds since the epoch), even if nothing happens; None when there is no need to.
+    `verdicts`: why each waiting group waits, whether or not it was said in this session."""
 
     decisions: Decisions
     seconds: dict[str, float] = field(default_factory=dict)
     counters: dict[str, float] = field(default_factory=dict)
     wake_at: float | None = None
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
 
 
 class Sessions:
@@ -97,12 +100,14 @@ class Sessions:
         """Decide. Does not change the snapshot. With `check`, raises AssertionError when an invariant is violated."""
         session = new_session(snapshot, self._settings, self.cache, session_id)
         seconds: dict[str, float] = {}
-        self._count += 1
+        self._count += bool(session.waiting)
         for name in self._settings.actions:
             self._timed(session, seconds, name, ACTIONS[name])
         self._timed(session, seconds, "status", status.run)
+        if session.places and self._count % VALIDATE_EVERY == 0:
+            self._validate(session, "all")
         decisions = session.close()
-        return SessionResult(decisions, seconds, session.counters, session.wake_at)
+        return SessionResult(decisions, seconds, session.counters, session.wake_at, session.verdicts)
 
     def _timed(self, session: Session, seconds: dict[str, float], name: str, action: Callable[[Session], None]) -> None:
         began = self._timer()
@@ -114,12 +119,15 @@ class Sessions:
             if self._check:
                 raise
         seconds[name] = self._timer() - began
-        if self._check or self._count % VALIDATE_EVERY == 1:
-            violations = validate(session)
-            if violations:
-                session.count("invariant_violations_total", float(len(violations)))
-                log.error("invariant_violated", session=session.session_id, action=name, violations=violations[:10])
-            assert not (self._check and violations), violations
+        if self._check:
+            self._validate(session, name)
+
+    def _validate(self, session: Session, action: str) -> None:
+        violations = validate(session)
+        if violations:
+            session.count("invariant_violations_total", float(len(violations)))
+            log.error("invariant_violated", session=session.session_id, action=action, violations=violations[:10])
+        assert not (self._check and violations), violations
 
 
 def new_session(snapshot: Snapshot, settings: Settings, cache: SessionCache, session_id: str) -> Session:

@@ -34,18 +34,29 @@ def run(session: Session) -> None:
     """Add statuses and explanations to the session's output."""
     keys = dict.fromkeys(state.key for state in session.changed)
     keys.update(dict.fromkeys(session.waiting))
+    due: dict[str, None] = {}
     for key, when in session.cache.delayed.items():
         if when <= session.now:
-            keys[key] = None
+            due[key] = keys[key] = None
         else:
             session.wake_no_later_than(when)
     for key in sorted(keys):
         state = session.snapshot.groups.get(key)
         if state is None:
             continue
+        if session.is_settled(state) and key not in due:
+            continue
         with session.guard(state):
-            _say_status(session, state)
-            _say_why(session, state)
+            said, explained = _say_status(session, state), _say_why(session, state)
+            if said and explained:
+                session.settle(state, _look_again_at(session, state))
+
+
+def _look_again_at(session: Session, state: GroupState) -> float:
+    """When it is due to see whether what was said has reached the objects."""
+    told = session.told(state)
+    recent = [when for when in (told.status_at, told.explained_at) if when > session.now - AGAIN_AFTER]
+    return min(recent, default=session.now) + AGAIN_AFTER
 
 
 def phase_of(state: GroupState, *, admitted: bool) -> str:
@@ -81,13 +92,14 @@ def _shown(state: GroupState, phase: str, counts: Iterable[tuple[str, int]]) -> 
     return all(read.get(name, value) == value for name, value in counts) if read else True
 
 
-def _say_status(session: Session, state: GroupState) -> None:
+def _say_status(session: Session, state: GroupState) -> bool:
+    """Return whether nothing was put off."""
     group = state.group
     if not group.has_object or not group.uid or group.deleting or state.missing_object:
-        return
+        return True
     phase = phase_of(state, admitted=state.key in session.admitted)
     if session.placed_now(state) or (state.assumed and phase == "Scheduling"):
-        return  # its members are on their way; the next word is Running
+        return True  # its members are on their way; the next word is Running
     started = phase in ("Running", "Completed", "Degraded")
     why = None if started else session.verdicts.get(state.key)
     counts = counts_of(state)
@@ -97,15 +109,16 @@ def _say_status(session: Session, state: GroupState) -> None:
     if not told.status:
         if why is None and _shown(state, phase, counts):
             session.note(state, replace(told, status=wanted, read=read))
-            return
+            return True
     elif told.status == wanted:
         overdue = session.now - told.status_at >= AGAIN_AFTER
         if _shown(state, phase, counts) or (told.read == read and not overdue):
-            return
+            return True
     elif not _is_due(session, state, told, wanted):
-        return
+        return False
     session.note(state, replace(told, status=wanted, read=read, status_at=session.now))
     session.say(SetStatus(group=group.key, uid=group.uid, phase=phase, counts=counts, verdict=why))
+    return True
 
 
 def _is_due(session: Session, state: GroupState, told: Told, wanted: tuple[object, ...]) -> bool:
@@ -131,28 +144,30 @@ def _reason(why: object) -> tuple[object, ...]:
     return (why.code, why.permanent, words)
 
 
-def _say_why(session: Session, state: GroupState) -> None:
+def _say_why(session: Session, state: GroupState) -> bool:
+    """Return whether nothing was put off."""
     why = session.verdicts.get(state.key)
     pods = session.remaining(state)
     told = session.told(state)
     if why is None or not pods:
         if told.verdict is not None:
             session.note(state, replace(told, verdict=None, pods=frozenset()))
-        return
+        return True
     if told.verdict == why and not _unseen(session, state, told):
         fresh = tuple(pod.uid for pod in pods if pod.uid not in told.pods)
         if fresh:
             session.note(state, replace(told, pods=told.pods.union(fresh)))
             session.say(Explain(group=state.key, verdict=why, pods=fresh))
-        return
+        return True
     due = told.explained_at + NUMBERS_AFTER
     news = told.verdict is None or _reason(told.verdict) != _reason(why)
     if not news and due > session.now and all(pod.uid in told.pods for pod in pods):
         session.delay(state, due)
-        return
+        return False
     uids = tuple(pod.uid for pod in pods)
     session.note(state, replace(told, verdict=why, pods=frozenset(uids), explained_at=session.now))
     session.say(Explain(group=state.key, verdict=why, pods=uids))
+    return True
 
 
 def _unseen(session: Session, state: GroupState, told: Told) -> bool:

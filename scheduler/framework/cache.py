@@ -51,6 +51,16 @@ class Outcome:
     answer: object = None
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """That nothing is left to say about a group in this state with this verdict, before that time."""
+
+    state: GroupState
+    verdict: Verdict | None
+    admitted: bool
+    until: float
+
+
 @dataclass(slots=True)
 class Memo:
     """Results by content, bounded: when full, everything is forgotten at once."""
@@ -77,6 +87,8 @@ class SessionCache:
         self.memo = Memo()
         self.outcomes: dict[str, Outcome] = {}
         self.told: dict[str, Told] = {}
+        self.settled: dict[str, Settled] = {}
+        self.entries: dict[str, tuple[GroupState, int, int, bool]] = {}
         self.delayed: dict[str, float] = {}
         self.seen: dict[str, GroupState] = {}
         self.waiting: dict[str, GroupState] = {}
@@ -178,7 +190,7 @@ class SessionCache:
         for state in changed:
             self.seen[state.key] = state
         for key in gone:
-            for kept in (self.seen, self.outcomes, self.told, self.delayed):
+            for kept in (self.seen, self.outcomes, self.told, self.settled, self.entries, self.delayed):
                 kept.pop(key, None)
         self.waiting = waiting
         self.remember(ledger.token, ledger.free, ledger.open_slots)

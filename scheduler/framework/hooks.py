@@ -7,7 +7,7 @@ which names the plugin; the session confines it to the group, queue or shape tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -99,9 +99,16 @@ class Hooks:
         """Return the group's whole key."""
         return self._keys("order_groups", state, view)
 
-    def order_members(self, pod: Pod) -> WholeKey:
-        """Return the member's whole key."""
-        return self._keys("order_members", pod)
+    def sort_members(self, pods: Sequence[Pod]) -> Sequence[Pod]:
+        """Return the pods by their whole keys; those with equal keys keep their order."""
+        order: Sequence[Pod] = pods
+        if len(pods) > 1:
+            for hook in reversed(self._of["order_members"]):
+                try:
+                    order = sorted(order, key=hook.call)
+                except Exception as error:
+                    raise HookRaised(hook.plugin, hook.hook, error) from error
+        return order
 
     def _first_verdict(self, name: str, *args: Any) -> Verdict | None:
         for hook in self._of[name]:

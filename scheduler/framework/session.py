@@ -19,7 +19,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from scheduler.framework.cache import Outcome, SessionCache, Told
+from scheduler.framework.cache import Outcome, SessionCache, Settled, Told
 from scheduler.framework.fits import Fit
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
@@ -74,6 +74,7 @@ class Session:
         self.placed_of: dict[str, list[Place]] = {}
         self.said: list[Decision] = []
         self._told: dict[str, Told] = {}
+        self._settled: dict[str, Settled] = {}
         self._delayed = {key: when for key, when in cache.delayed.items() if when > snapshot.now}
         self.verdicts: dict[str, Verdict] = {}
         self.admitted: dict[str, None] = {}
@@ -151,6 +152,11 @@ class Session:
             self._count_fault(raised, "")
         return self._queue_keys[name]
 
+    @property
+    def has_refusals(self) -> bool:
+        """Whether any pod or shape is kept away from some node for a while."""
+        return bool(self._refused)
+
     def refused_rows(self, pod: Pod) -> tuple[int, ...]:
         """Rows that this pod is kept away from for a while, after the binder or a kubelet refused it there."""
         if not self._refused:
@@ -169,7 +175,8 @@ class Session:
 
     def placed_now(self, state: GroupState) -> int:
         """How many members this session has placed."""
-        return sum(len(place.assignments) for place in self.placed_of.get(state.key, ()))
+        places = self.placed_of.get(state.key)
+        return sum(len(place.assignments) for place in places) if places else 0
 
     def holders(self, resource: str) -> tuple[tuple[str, int], ...]:
         """Who holds most of a resource: up to three ("3 pods of NAME", amount), largest first."""
@@ -252,6 +259,32 @@ class Session:
             return None
         return known.verdict
 
+    def recall_entry(self, state: GroupState) -> bool | None:
+        """Return whether the group was let in when nothing differed from now, or None when that is not known."""
+        known = self.cache.entries.get(state.key)
+        if known is None or known[0] is not state or known[1:3] != (self.ledger.token, self.world):
+            return None
+        return known[3]
+
+    def remember_entry(self, state: GroupState, *, admitted: bool) -> None:
+        """Keep whether the group was let in."""
+        self.cache.entries[state.key] = (state, self.ledger.token, self.world, admitted)
+
+    def is_settled(self, state: GroupState) -> bool:
+        """Whether all that could be said about the group now has been said, and not too long ago."""
+        known = self.cache.settled.get(state.key)
+        return (
+            known is not None
+            and known.state is state
+            and known.until > self.now
+            and known.admitted == (state.key in self.admitted)
+            and known.verdict == self.verdicts.get(state.key)
+        )
+
+    def settle(self, state: GroupState, until: float) -> None:
+        """Remember, once the session has ended well, that nothing is left to say about the group as it is now."""
+        self._settled[state.key] = Settled(state, self.verdicts.get(state.key), state.key in self.admitted, until)
+
     def say(self, decision: Decision) -> None:
         """Add a status or an explanation to the output."""
         self.said.append(decision)
@@ -322,5 +355,6 @@ class Session:
 
     def close(self) -> Decisions:
         """End the session: let the cache take over what was seen, and return the output."""
+        self.cache.settled.update(self._settled)
         self.cache.finish(self.changed, self.gone, self.waiting, self._told, self._delayed, self.ledger)
         return self.decisions()

@@ -32,6 +32,11 @@ class NotYours(Exception):
     """A placement of a pod that is not waiting, or is already placed in this session."""
 
 
+def _forget(placed: dict[str, str], assignments: list[Assignment]) -> None:
+    for one in assignments:
+        placed.pop(one.uid, None)
+
+
 class Statement:
     """See the module."""
 
@@ -63,11 +68,11 @@ class Statement:
         names = session.table.names
         waiting = session.waiting_uids(state)
         assignments: list[Assignment] = []
+        self._undo.append(partial(_forget, placed, assignments))
         for pod, row in members:
             if pod.uid in placed or pod.uid not in waiting:
                 raise NotYours(f"pod {pod.namespace}/{pod.name} is not waiting in group {state.key}")
             placed[pod.uid] = names[row]
-            self._undo.append(partial(placed.pop, pod.uid))
             assignments.append(Assignment(uid=pod.uid, namespace=pod.namespace, pod=pod.name, node=names[row]))
         group = state.group
         self._places.append(
