@@ -1,44 +1,55 @@
-"""Where pods go: `place(problem)` is the only placement algorithm of the house, and `verify` its specification.
+"""Where pods go: one question, one placer. The solver is imported when it is first needed, or by `warm_up`."""
 
-OR-Tools is imported when it is first needed; `warm_up` does it ahead of time.
-"""
-
-from __future__ import annotations
-
+from scheduler.placement.engine import place
 from scheduler.placement.problem import (
     NODE,
+    SLOTS,
     Apart,
     AtMost,
     BadProblem,
+    BestDomain,
     Budget,
     Demand,
     Exclusive,
+    Explanation,
     Infeasible,
     Minimum,
     NodeView,
+    Objective,
     Placement,
     PlacementBug,
     PlacementProblem,
+    Rule,
+    Shortage,
+    UnsupportedRule,
     Within,
+    dump,
 )
-from scheduler.placement.search import place
 from scheduler.placement.verify import verify
 
 __all__ = [
     "NODE",
+    "SLOTS",
     "Apart",
     "AtMost",
     "BadProblem",
+    "BestDomain",
     "Budget",
     "Demand",
     "Exclusive",
+    "Explanation",
     "Infeasible",
     "Minimum",
     "NodeView",
+    "Objective",
     "Placement",
     "PlacementBug",
     "PlacementProblem",
+    "Rule",
+    "Shortage",
+    "UnsupportedRule",
     "Within",
+    "dump",
     "place",
     "verify",
     "warm_up",
@@ -46,7 +57,7 @@ __all__ = [
 
 
 def warm_up() -> None:
-    """Import the solver now rather than at the first search that needs it."""
-    from ortools.sat.python import cp_model
+    """Import the solver and let it solve once, so that the first gang does not wait for it."""
+    from scheduler.placement.cpsat import warm_up as solve_once
 
-    cp_model.CpModel()
+    solve_once()

@@ -1,60 +1,107 @@
-"""Bounds: cheap necessary conditions. "No" is a proof; "yes" means only that the search goes on.
-
-Decided here: which sums must suffice. All are vectorised over the domains of a level, so that hundreds of racks cost as
-much as one.
+"""Which segments could hold the gang, by sums alone. A segment that is struck out here holds it in no way: a "no" of
+this module is a proof. Nothing here says that a gang does fit.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.placement.compiled import Compiled
+from scheduler.placement.counting import most, segment_sums
+from scheduler.placement.instance import Instance, Ints
+
+_EXACT = 2**52
 
 
-def hopeless(compiled: Compiled) -> str:
-    """Return why no placement exists, or "" when the sums leave it open."""
-    if not compiled.possible:
-        return "the bounds of the demands contradict each other"
-    sums = compiled.fit.sum(axis=1)
-    for d, least in enumerate(compiled.lower):
-        if int(sums[d]) < least:
-            return f"{compiled.problem.demands[d].name}: {int(sums[d])} of {least} fit"
-    for rule in compiled.minimums:
-        most = sum(min(int(sums[d]), compiled.upper[d]) for d in rule.demands)
-        if most < rule.count:
-            return f"{most} of {rule.count} members fit"
-    least_use = np.array(compiled.lower, dtype=object) @ compiled.req.astype(object)
-    useful = compiled.fit.any(axis=0)
-    for row, use in enumerate(np.atleast_1d(least_use)):
-        if use > sum(int(value) for value in compiled.cap[row, useful]):
-            return f"row {row}: {use} needed in sum"
-    return ""
+@dataclass(slots=True, eq=False)
+class Bounds:
+    """fits: kinds by segments, pods that fit alone; alive: segments that survive; room: how many gangs' worth."""
+
+    fits: Ints
+    alive: NDArray[np.bool_]
+    room: NDArray[np.float64]
 
 
-def surviving(compiled: Compiled, ids: NDArray[np.int32], demands: tuple[int, ...]) -> list[int]:
-    """Return the domains that may hold these demands' minimums, the fullest first (ties: lower id)."""
-    known = ids >= 0
-    if not known.any():
-        return []
-    size = int(ids.max()) + 1
-    alive = np.zeros(size, dtype=np.bool_)
-    alive[np.unique(ids[known])] = True
-    room = np.zeros(size, dtype=np.float64)
-    for d in demands:
-        here = np.bincount(ids[known], weights=compiled.fit[d][known], minlength=size)
-        alive &= here >= compiled.lower[d]
-        room += here
-    for rule in compiled.minimums:
-        if set(rule.demands) <= set(demands):
-            most = np.zeros(size, dtype=np.float64)
-            for d in rule.demands:
-                here = np.bincount(ids[known], weights=compiled.fit[d][known], minlength=size)
-                most += np.minimum(here, compiled.upper[d])
-            alive &= most >= rule.count
-    least = np.array(compiled.lower, dtype=np.float64)
-    for row in range(compiled.req.shape[1]):
-        use = float(sum(least[d] * float(compiled.req[d, row]) for d in demands))
-        have = np.bincount(ids[known], weights=compiled.cap[row][known].astype(np.float64), minlength=size)
-        alive &= have * (1 + 1e-9) + 1 >= use  # float sums of bytes: never refuse by rounding
-    return [int(domain) for domain in np.lexsort((np.arange(size), room)) if alive[domain]]
+def bound(instance: Instance) -> Bounds:
+    """Return the bounds of every segment."""
+    count = instance.segment_count
+    fits = np.zeros((len(instance.kinds), count), dtype=np.int64)
+    for number in range(len(instance.kinds)):
+        fits[number] = most(instance, number)
+    alive = np.ones(count, dtype=np.bool_)
+    needed = _least(instance)
+    for number in range(len(instance.kinds)):
+        alive &= fits[number] >= needed[number]
+    _rows(instance, fits, alive)
+    _resources(instance, needed, alive)
+    room = np.full(count, np.inf)
+    for number, need in enumerate(needed):
+        if need:
+            np.minimum(room, fits[number] / need, out=room)
+    if not any(needed):
+        room = fits.sum(axis=0).astype(np.float64)
+    return Bounds(fits, alive, room)
+
+
+def _least(instance: Instance) -> list[int]:
+    """Pods of each kind that every answer has."""
+    return [instance.composition.least(kind.members) for kind in instance.kinds]
+
+
+def _rows(instance: Instance, fits: Ints, alive: NDArray[np.bool_]) -> None:
+    """Strike out the segments in which a minimum over several demands is out of reach."""
+    composition = instance.composition
+    for demands, count in composition.floors:
+        reach = np.zeros(instance.segment_count, dtype=np.int64)
+        inside = set(demands)
+        for number, kind in enumerate(instance.kinds):
+            high = sum(composition.highs[d] for d in kind.members if d in inside)
+            if high:
+                reach += np.minimum(fits[number], high)
+        alive &= reach >= count
+
+
+def _resources(instance: Instance, needed: list[int], alive: NDArray[np.bool_]) -> None:
+    """Strike out the segments that have less of a resource than the gang takes.
+
+    Free amounts count on nodes that can host a kind that asks for the resource, in multiples of what is asked.
+    """
+    for row in range(len(instance.rows)):
+        asking = [number for number, kind in enumerate(instance.kinds) if row in kind.rows]
+        if len(asking) < 2 and not instance.composition.floors:
+            continue
+        unit = math.gcd(*(int(instance.kinds[number].need[row]) for number in asking))
+        asked = {number: int(instance.kinds[number].need[row]) // unit for number in asking}
+        total = _least_amount(instance, asked, needed)
+        usable = instance.free[row] // unit
+        hosts = np.zeros(instance.size, dtype=np.bool_)
+        for number in asking:
+            hosts |= instance.kinds[number].cap > 0
+        usable = np.where(hosts, np.minimum(usable, min(total, 2**62 // max(1, instance.size))), 0)
+        if float(usable.astype(np.float64).sum()) > _EXACT:
+            continue
+        alive &= segment_sums(usable, instance.segments, instance.segment_count) >= total
+
+
+def _least_amount(instance: Instance, asked: dict[int, int], needed: list[int]) -> int:
+    """Return an amount that every answer takes: the forced pods, and the cheapest that bring a minimum to its count."""
+    composition = instance.composition
+    base = sum(composition.lows[d] * asked[number] for number in asked for d in instance.kinds[number].members)
+    by_kind = sum(needed[number] * each for number, each in asked.items())
+    best = max(base, by_kind)
+    for demands, count in composition.floors:
+        missing = count - sum(composition.lows[d] for d in demands)
+        amount = base
+        for each, spare in sorted(
+            (asked.get(instance.kind_of[d], 0), composition.highs[d] - composition.lows[d]) for d in demands
+        ):
+            if missing <= 0:
+                break
+            more = min(missing, max(0, spare))
+            amount += more * each
+            missing -= more
+        best = max(best, amount)
+    return best

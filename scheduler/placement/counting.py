@@ -1,62 +1,209 @@
-"""Counting: exact for one demand, with masks, per-node maxima and limits per domain.
+"""One kind of pods: how many fit is a sum, which nodes take them is a sort. Exact for any number of resources.
 
-Decided here: that a single demand never needs a search. "No" is a proof.
+Decided here: which nodes an objective prefers. "pack" fills the fewest nodes, the last of them the smallest that takes
+the rest, and among equals those that end fullest; with `maximize` (pods that do not belong together) it fills what is
+fullest already, so that empty nodes stay whole. "scores" goes by score, then as "pack". "spread" levels what is left.
+Equal nodes are taken in the order of their numbers.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scheduler.placement.arrays import Ints
-from scheduler.placement.choose import choose
-from scheduler.placement.compiled import Compiled
-
-
-def applies(compiled: Compiled) -> bool:
-    """Whether counting decides: one demand, and limits on at most one kind of domain."""
-    return len(compiled.fit) == 1 and len(compiled.caps) <= 1
+from scheduler.placement.instance import Instance, Ints, Kind
 
 
-def needed(compiled: Compiled) -> int:
-    """Pods of the single demand that must be placed."""
-    return max([compiled.lower[0], *(rule.count for rule in compiled.minimums)])
+def capped(instance: Instance, number: int) -> Ints:
+    """Return the pods of a kind that each node takes when every domain limit is kept, in each segment for itself.
+
+    The nodes with the best scores take them, else the first. What is kept is always possible; with a single limit it is
+    also the most.
+    """
+    kind = instance.kinds[number]
+    cap = kind.cap
+    for kinds, ids, limit in instance.domain_limits:
+        if number in kinds:
+            cap = _kept(instance, kind, cap, ids, limit)
+    return cap
 
 
-def room(compiled: Compiled) -> int:
-    """Pods of the single demand that the nodes take."""
-    fit = compiled.fit[0]
-    if not compiled.caps:
-        return int(fit.sum())
-    ids, limit, _ = compiled.caps[0]
-    known = ids >= 0
-    per = np.bincount(ids[known], weights=fit[known]).astype(np.int64)
-    return int(np.minimum(per, limit).sum()) + int(fit[~known].sum())
+def most(instance: Instance, number: int) -> Ints:
+    """Return a number for each segment that no placement of the kind exceeds."""
+    kind = instance.kinds[number]
+    best = segment_sums(kind.cap, instance.segments, instance.segment_count)
+    for kinds, ids, limit in instance.domain_limits:
+        if number in kinds:
+            kept = _kept(instance, kind, kind.cap, ids, limit)
+            best = np.minimum(best, segment_sums(kept, instance.segments, instance.segment_count))
+    return best
 
 
-def count(compiled: Compiled) -> Ints | None:
-    """Return the (1, N) table of an answer, or None: there is none."""
-    least = needed(compiled)
-    most = min(compiled.upper[0], room(compiled))
-    if least > most:
-        return None
-    problem = compiled.problem
-    target = most if problem.maximize else least
-    fit = _within_limits(compiled) if compiled.caps else compiled.fit[0]
-    demand = problem.demands[0]
-    scores = None if demand.scores is None else demand.scores[compiled.rows]
-    return choose(fit, target, scores, problem.objective)[None, :]
+def _kept(instance: Instance, kind: Kind, cap: Ints, ids: Ints, limit: int) -> Ints:
+    if instance.segments is not None:
+        width = int(ids.max(initial=0)) + 1
+        ids = np.where((ids >= 0) & (instance.segments >= 0), instance.segments * width + ids, -1)
+    if kind.scores is None:
+        return truncate(cap, ids, limit)
+    order = np.argsort(-kind.scores, kind="stable")
+    kept = np.empty_like(cap)
+    kept[order] = truncate(cap[order], ids[order], limit)
+    return kept
 
 
-def _within_limits(compiled: Compiled) -> Ints:
-    """Cut `fit` so that no choice of nodes can break the limit of a domain."""
-    ids, limit, _ = compiled.caps[0]
-    fit: Ints = compiled.fit[0].copy()
-    demand = compiled.problem.demands[0]
-    scores = None if demand.scores is None else demand.scores[compiled.rows]
-    for domain in np.unique(ids[ids >= 0]):
-        inside = np.flatnonzero(ids == domain)
-        room_here = int(fit[inside].sum())
-        if room_here > limit:
-            part = None if scores is None else scores[inside]
-            fit[inside] = choose(fit[inside], limit, part, compiled.problem.objective)
-    return fit
+def truncate(cap: Ints, ids: Ints, limit: int | Ints) -> Ints:
+    """Lower `cap` so that nodes with the same id (not -1) take at most `limit` (one for all, or one for each id).
+
+    Earlier nodes go first, so arrays in order of preference keep what is preferred.
+    """
+    order = np.argsort(ids, kind="stable")
+    sorted_ids, sorted_cap = ids[order], cap[order]
+    before = running(sorted_cap, sorted_ids)
+    bound = limit if isinstance(limit, int) else limit[np.maximum(sorted_ids, 0)]
+    left = np.clip(bound - before, 0, sorted_cap)
+    result = cap.copy()
+    result[order] = np.where(sorted_ids >= 0, left, sorted_cap)
+    return result
+
+
+def running(values: Ints, ids: Ints) -> Ints:
+    """Return, for each place in arrays sorted by id, the sum of the values before it with the same id."""
+    total = np.cumsum(values)
+    before = total - values
+    if values.size and int(ids[0]) != int(ids[-1]):
+        starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
+        lengths = np.diff(np.r_[starts, ids.size])
+        before -= np.repeat(before[starts], lengths)
+    return before
+
+
+def segment_sums(values: Ints, segments: Ints | None, count: int) -> Ints:
+    """Return the sum of the values in each segment."""
+    if segments is None:
+        return np.array([values.sum()], dtype=np.int64)
+    sums = np.bincount(segments + 1, weights=values, minlength=count + 1)
+    return sums[1:].astype(np.int64)
+
+
+def fullness(instance: Instance, kind: Kind, nodes: NDArray[np.intp], taken: Ints | None) -> NDArray[np.float64]:
+    """Return how empty each node is when so many pods were taken, over the rows that the kind asks for."""
+    left = np.zeros(nodes.size, dtype=np.float64)
+    rows = kind.rows if len(kind.rows) == 1 else kind.rows[:-1]
+    for row in rows:
+        free = instance.free[row]
+        largest = float(free.max(initial=1)) or 1.0
+        rest = free[nodes] if taken is None else free[nodes] - kind.need[row] * taken
+        left += rest / largest
+    return left
+
+
+def fill(instance: Instance, kind: Kind, cap: Ints, total: int, objective: str | None = None) -> Ints:
+    """Return how many of `total` pods each node takes, for nodes that together take so many."""
+    x = np.zeros(cap.size, dtype=np.int64)
+    nodes = np.flatnonzero(cap)
+    objective = objective or instance.problem.objective
+    for ids in instance.soft:
+        nodes, total = _fewest_domains(x, nodes, cap, ids[nodes], total)
+    if objective == "scores" and kind.scores is not None:
+        nodes, total = _best_scores(x, nodes, cap, kind.scores, total)
+    if total <= 0:
+        return x
+    held = cap[nodes]
+    if total >= int(held.sum()):
+        x[nodes] = held
+    elif objective == "spread":
+        x[nodes] = _level(instance, kind, nodes, held, total)
+    elif instance.problem.maximize:
+        x[nodes] = _fullest(instance, kind, nodes, held, total)
+    else:
+        x[nodes] = _fewest(instance, kind, nodes, held, total)
+    return x
+
+
+def _fewest_domains(x: Ints, nodes: NDArray[np.intp], cap: Ints, ids: Ints, total: int) -> tuple[NDArray[np.intp], int]:
+    """Fill whole domains, the roomiest first; return the nodes of the last one and what it has to take.
+
+    The last one is the smallest that takes the rest; nodes without the label come last of all.
+    """
+    labelled = ids >= 0
+    sums = np.bincount(ids[labelled], weights=cap[nodes[labelled]]).astype(np.int64)
+    order = np.argsort(-sums, kind="stable")
+    before = np.cumsum(sums[order]) - sums[order]
+    whole = int(np.searchsorted(before + sums[order], total, side="left"))
+    if whole < order.size:
+        rest = total - int(before[whole])
+        able = order[whole : int(np.searchsorted(-sums[order], -rest, side="right"))]
+        last = ids == able[np.flatnonzero(sums[able] == sums[able[-1]])[0]]
+    else:
+        rest = total - int(sums.sum())
+        last = ~labelled
+    taken = np.isin(ids, order[:whole]) & labelled
+    x[nodes[taken]] = cap[nodes[taken]]
+    return nodes[last], rest
+
+
+def _best_scores(x: Ints, nodes: NDArray[np.intp], cap: Ints, scores: Ints, total: int) -> tuple[NDArray[np.intp], int]:
+    """Fill the nodes with the best scores; return those of the score at which the pods end, and what is left."""
+    levels, place = np.unique(-scores[nodes], return_inverse=True)
+    if levels.size <= 1:
+        return nodes, total
+    sums = np.bincount(place, weights=cap[nodes]).astype(np.int64)
+    upto = np.cumsum(sums)
+    last = int(np.searchsorted(upto, total, side="left"))
+    if last >= levels.size:
+        last = levels.size - 1
+    better = place < last
+    x[nodes[better]] = cap[nodes[better]]
+    return nodes[place == last], total - int(upto[last] - sums[last])
+
+
+def _secondary(instance: Instance, kind: Kind, nodes: NDArray[np.intp]) -> Ints:
+    """Scores as a tie-break of packing; lower goes first."""
+    return np.zeros(nodes.size, dtype=np.int64) if kind.scores is None else -kind.scores[nodes]
+
+
+def _fewest(instance: Instance, kind: Kind, nodes: NDArray[np.intp], held: Ints, total: int) -> Ints:
+    left = fullness(instance, kind, nodes, held)
+    order = np.lexsort((_secondary(instance, kind, nodes), left, -held))
+    sorted_held = held[order]
+    upto = np.cumsum(sorted_held)
+    last = int(np.searchsorted(upto, total, side="left"))
+    x = np.zeros(nodes.size, dtype=np.int64)
+    x[order[:last]] = sorted_held[:last]
+    rest = total - int(upto[last] - sorted_held[last])
+    able = int(np.searchsorted(-sorted_held, -rest, side="right"))
+    smallest = int(np.searchsorted(-sorted_held, -sorted_held[able - 1], side="left"))
+    x[order[max(last, smallest)]] = rest
+    return x
+
+
+def _fullest(instance: Instance, kind: Kind, nodes: NDArray[np.intp], held: Ints, total: int) -> Ints:
+    left = fullness(instance, kind, nodes, None)
+    order = np.lexsort((_secondary(instance, kind, nodes), left))
+    return _prefix(order, held, total)
+
+
+def _prefix(order: NDArray[np.intp], held: Ints, total: int) -> Ints:
+    x = np.zeros(held.size, dtype=np.int64)
+    sorted_held = held[order]
+    x[order] = np.clip(total - (np.cumsum(sorted_held) - sorted_held), 0, sorted_held)
+    return x
+
+
+def _level(instance: Instance, kind: Kind, nodes: NDArray[np.intp], held: Ints, total: int) -> Ints:
+    """Pods go where most room is left, as if one by one."""
+    low, high = 0, int(held.max())
+    while low < high:
+        middle = (low + high) // 2
+        if int(np.maximum(held - middle, 0).sum()) > total:
+            low = middle + 1
+        else:
+            high = middle
+    x = np.maximum(held - low, 0)
+    rest = total - int(x.sum())
+    if rest:
+        able = np.flatnonzero(x < held)
+        able = able[held[able] >= low] if low else able
+        order = np.lexsort((_secondary(instance, kind, nodes[able]), -fullness(instance, kind, nodes[able], x[able])))
+        x[able[order[:rest]]] += 1
+    return x

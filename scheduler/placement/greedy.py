@@ -1,177 +1,361 @@
-"""The greedy portfolio: several orders and node choices, each vectorised per demand. Gives most "yes" in about 1 ms.
+"""A portfolio of quick ways to place a gang, each tried in all segments at once. What it finds is a placement; what it
+does not find means nothing.
 
-Decided here: which portfolios are tried. "No" proves nothing. When there is a choice which members start, the first
-demands in order fill what the minimums leave open.
+A way is an order of kinds and an order of nodes. A kind is placed in one step: its pods fill the nodes in that order,
+by one sort and one running sum over all segments. Decided here: which ways are tried, and which of the segments in
+which a way succeeds is taken (with "pack" the fullest, with "spread" the roomiest, with "scores" the best).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scheduler.placement.arrays import Ints
-from scheduler.placement.choose import choose
-from scheduler.placement.compiled import Compiled
-
-
-def targets(compiled: Compiled) -> list[tuple[int, ...]]:
-    """Return how many pods of each demand to place: the minimums, filled up in order, then in reverse order."""
-    found: list[tuple[int, ...]] = []
-    size = len(compiled.lower)
-    sums = compiled.fit.sum(axis=1)
-    for order in (range(size), range(size - 1, -1, -1)):
-        target = list(compiled.lower)
-        for rule in compiled.minimums:
-            missing = rule.count - sum(target[d] for d in rule.demands)
-            for d in (d for d in order if d in rule.demands):
-                step = min(missing, min(compiled.upper[d], int(sums[d])) - target[d], _allowed(compiled, target, d))
-                if step > 0:
-                    target[d] += step
-                    missing -= step
-        if all(sum(target[d] for d in rule.demands) >= rule.count for rule in compiled.minimums):
-            found.append(tuple(target))
-    return list(dict.fromkeys(found))
+from scheduler.placement.bounds import Bounds
+from scheduler.placement.counting import running, segment_sums, truncate
+from scheduler.placement.instance import Instance, Ints
 
 
-def _allowed(compiled: Compiled, target: list[int], d: int) -> int:
-    """How many more of demand d the `AtMost` rows allow."""
-    most = compiled.upper[d] - target[d]
-    for row in compiled.at_most:
-        weights = dict(row.weights)
-        if weights.get(d, 0) > 0:
-            used = sum(weight * target[e] for e, weight in row.weights)
-            most = min(most, (row.limit - used) // weights[d])
-    return most
+@dataclass(slots=True, eq=False)
+class Draft:
+    """Pods of each kind on each node, and the pods of each demand."""
+
+    x: Ints
+    counts: list[int]
+    segment: int = 0
 
 
-def search(compiled: Compiled) -> Ints | None:
-    """Return the (D, N) table of an answer that keeps all but the hard domain rules, or None."""
-    for target in targets(compiled):
-        for order in _orders(compiled):
-            for choice in ("pack", "tight", "kind", "first"):
-                table = _pack(compiled, target, order, choice)
-                if table is not None:
-                    return table
-    return None
+class Board:
+    """What is left of the nodes while kinds are placed on them."""
+
+    def __init__(self, instance: Instance, caps: Sequence[Ints]) -> None:
+        """`caps`: for each kind how many pods each node takes at most; 0 keeps the node out."""
+        self.instance = instance
+        self.free = instance.free.copy()
+        self.x = np.zeros((len(instance.kinds), instance.size), dtype=np.int64)
+        self._caps = caps
+
+    def cap(self, number: int) -> Ints:
+        """Return the pods of a kind that each node still takes, domain limits aside."""
+        kind = self.instance.kinds[number]
+        cap: Ints = self._caps[number] - self.x[number]
+        for row in kind.rows:
+            np.minimum(cap, self.free[row] // kind.need[row], out=cap)
+        for kinds, limit in self.instance.node_limits:
+            if number in kinds:
+                np.minimum(cap, limit - self.x[list(kinds)].sum(axis=0), out=cap)
+        for ours, theirs in self.instance.exclusives:
+            for mine, other in ((ours, theirs), (theirs, ours)):
+                if number in mine:
+                    cap[self.x[list(other)].any(axis=0)] = 0
+        np.maximum(cap, 0, out=cap)
+        return cap
+
+    def put(self, number: int, nodes: NDArray[np.intp], pods: Ints) -> None:
+        """Place pods."""
+        kind = self.instance.kinds[number]
+        self.x[number, nodes] += pods
+        for row in kind.rows:
+            self.free[row, nodes] -= kind.need[row] * pods
 
 
-def _orders(compiled: Compiled) -> Iterator[tuple[int, ...]]:
-    """Largest share of a node first, scarcest first, as given, smallest first."""
-    size = len(compiled.lower)
-    largest = compiled.cap.max(axis=1, initial=1)
-    share = (compiled.req / np.maximum(largest, 1)).max(axis=1)
-    sums = compiled.fit.sum(axis=1)
-    slack = [int(sums[d]) / max(1, compiled.lower[d]) for d in range(size)]
-    orders = (
-        tuple(sorted(range(size), key=lambda d: (-share[d], d))),
-        tuple(sorted(range(size), key=lambda d: (slack[d], d))),
-        tuple(range(size)),
-        tuple(sorted(range(size), key=lambda d: (share[d], d))),
-    )
-    yield from dict.fromkeys(orders)
+@dataclass(frozen=True, slots=True)
+class Way:
+    """kinds: large, scarce, given. nodes: few, tight, first, spare, score, even."""
+
+    kinds: str
+    nodes: str
 
 
-class _State:
-    """What is left while demands are placed one after the other."""
+_WAYS = (
+    Way("large", "few"),
+    Way("large", "tight"),
+    Way("scarce", "spare"),
+    Way("large", "first"),
+    Way("large", "spare"),
+    Way("given", "tight"),
+    Way("small", "spare"),
+    Way("scarce", "few"),
+)
 
-    def __init__(self, compiled: Compiled) -> None:
-        self.compiled = compiled
-        self.left = compiled.cap.copy()
-        self.table: Ints = np.zeros_like(compiled.fit)
-        self.blocked = np.zeros(compiled.fit.shape, dtype=np.bool_)
 
-    def fit(self, d: int) -> Ints:
-        """Pods of demand d that each node takes now."""
-        compiled = self.compiled
-        fit: Ints = compiled.fit[d] - self.table[d]
-        for row in np.flatnonzero(compiled.req[d]):
-            np.minimum(fit, self.left[row] // compiled.req[d, row], out=fit)
-        fit[self.blocked[d]] = 0
-        np.maximum(fit, 0, out=fit)
-        return fit
+def ways(instance: Instance) -> tuple[Way, ...]:
+    """Return the portfolio in the order in which an objective wants it."""
+    objective = instance.problem.objective
+    if objective == "scores" and any(kind.scores is not None for kind in instance.kinds):
+        return (Way("large", "score"), Way("scarce", "score"), *_WAYS)
+    if objective == "spread":
+        return (Way("large", "even"), Way("scarce", "even"), *_WAYS)
+    return _WAYS
 
-    def take(self, d: int, taken: Ints) -> None:
-        """Place pods of demand d."""
-        compiled = self.compiled
-        self.table[d] += taken
-        for row in np.flatnonzero(compiled.req[d]):
-            self.left[row] -= taken * compiled.req[d, row]
-        here = taken > 0
-        for rule in compiled.exclusive:
-            for mine, other in ((rule.demands_a, rule.demands_b), (rule.demands_b, rule.demands_a)):
-                if d in mine:
-                    self.blocked[np.ix_(list(other), list(np.flatnonzero(here)))] = True
 
-    def within_caps(self, d: int, fit: Ints) -> Ints:
-        """Cut `fit` to what the limits per domain leave."""
-        for ids, limit, demands in self.compiled.caps:
-            if d not in demands:
+def search(instance: Instance, bounds: Bounds) -> Draft | None:
+    """Return the first success, with `maximize` the one with the most pods; None when no way succeeds."""
+    wanted = instance.composition.preferred()
+    best: Draft | None = None
+    for caps in _worlds(instance, bounds):
+        for way in ways(instance):
+            found = None
+            if wanted is not None:
+                found = _fixed(instance, bounds, caps, way, wanted)
+            if found is None and instance.composition.floors:
+                found = _flexible(instance, bounds, caps, way)
+            if found is None:
                 continue
-            known = ids >= 0
-            size = int(ids.max(initial=-1)) + 1
-            used = np.bincount(ids[known], weights=self.table[list(demands)].sum(axis=0)[known], minlength=size)
-            for domain in range(size):
-                inside = np.flatnonzero(ids == domain)
-                room = limit - int(used[domain])
-                if int(fit[inside].sum()) > room:
-                    fit[inside] = choose(fit[inside], max(0, room), None, "pack")
-        return fit
+            if not instance.problem.maximize:
+                return found
+            grow(instance, found, caps, way)
+            if best is None or sum(found.counts) > sum(best.counts):
+                best = found
+            if sum(best.counts) >= upper(instance, bounds):
+                return best
+    return best
 
 
-def _pack(compiled: Compiled, target: tuple[int, ...], order: tuple[int, ...], choice: str) -> Ints | None:
-    state = _State(compiled)
-    problem = compiled.problem
-    for position, d in enumerate(order):
-        if target[d] == 0:
-            continue
-        fit = state.within_caps(d, state.fit(d))
-        if int(fit.sum()) < target[d]:
+def upper(instance: Instance, bounds: Bounds) -> int:
+    """Return a number of pods that no placement exceeds."""
+    highs = np.array([sum(instance.composition.highs[d] for d in kind.members) for kind in instance.kinds])
+    return int(np.minimum(bounds.fits, highs[:, None]).sum(axis=0)[bounds.alive].max(initial=0))
+
+
+def _worlds(instance: Instance, bounds: Bounds) -> Iterator[list[Ints]]:
+    """Yield caps to search with: those of all living segments at once; where some demands have a domain of their own,
+    those of one choice of such domains after the other, the roomiest first."""
+    segments = instance.segment_ids()
+    alive = (segments >= 0) & bounds.alive[np.maximum(segments, 0)]
+    caps = [np.where(alive, kind.cap, 0) for kind in instance.kinds]
+    if not instance.partial:
+        yield caps
+        return
+    choices = [_roomiest(instance, kinds, ids, caps) for kinds, ids in instance.partial]
+    for choice in islice(product(*choices), instance.problem.budget.max_domains):
+        chosen = list(caps)
+        for (kinds, ids), domain in zip(instance.partial, choice, strict=True):
+            for kind in kinds:
+                chosen[kind] = np.where(ids == domain, chosen[kind], 0)
+        yield chosen
+
+
+def _roomiest(instance: Instance, kinds: Sequence[int], ids: Ints, caps: Sequence[Ints]) -> list[int]:
+    room = np.full(int(ids.max(initial=-1)) + 1, np.inf)
+    for kind in kinds:
+        need = max(1, instance.composition.least(instance.kinds[kind].members))
+        room = np.minimum(room, segment_sums(caps[kind], ids, room.size) / need)
+    return [int(domain) for domain in np.argsort(-room, kind="stable") if room[domain] > 0] or [-1]
+
+
+def _sequence(instance: Instance, way: Way, wanted: Sequence[int]) -> list[int]:
+    """Return the kinds in the order of a way."""
+    kinds = instance.kinds
+    numbers = [n for n in range(len(kinds)) if wanted[n] > 0]
+    if way.kinds == "given":
+        return sorted(numbers, key=lambda n: min(kinds[n].members))
+    if way.kinds == "scarce":
+        return sorted(numbers, key=lambda n: (-wanted[n] / max(1, kinds[n].total), n))
+    largest = [max(1, int(row.max(initial=1))) for row in instance.free]
+    sign = 1 if way.kinds == "small" else -1
+    return sorted(numbers, key=lambda n: (sign * max(int(kinds[n].need[r]) / largest[r] for r in kinds[n].rows), n))
+
+
+def _fixed(instance: Instance, bounds: Bounds, caps: Sequence[Ints], way: Way, wanted: Sequence[int]) -> Draft | None:
+    """Place exactly the wanted pods of each demand in some segment."""
+    amounts = [sum(wanted[d] for d in kind.members) for kind in instance.kinds]
+    board = Board(instance, caps)
+    good = bounds.alive.copy()
+    order = _sequence(instance, way, amounts)
+    for place, number in enumerate(order):
+        need = np.where(good, amounts[number], 0)
+        got = _place(board, number, need, way, order[place + 1 :], amounts)
+        good &= got >= amounts[number]
+        if not good.any():
             return None
-        if choice == "pack":
-            demand = problem.demands[d]
-            scores = None if demand.scores is None else demand.scores[compiled.rows]
-            taken = choose(fit, target[d], scores, problem.objective)
-        else:
-            key = _keys(state, d, fit, order[position + 1 :], choice)
-            nodes = np.argsort(key, kind="stable")
-            before = np.cumsum(fit[nodes]) - fit[nodes]
-            taken = np.zeros_like(fit)
-            taken[nodes] = np.clip(target[d] - before, 0, fit[nodes])
-        state.take(d, taken)
-    return state.table
+    segment = _choose(instance, bounds, board, good)
+    x = board.x if instance.segments is None else np.where(instance.segments == segment, board.x, 0)
+    return Draft(x, list(wanted), segment)
 
 
-def _keys(state: _State, d: int, fit: Ints, later: tuple[int, ...], choice: str) -> np.ndarray:
-    if choice == "first":
-        return np.arange(len(fit))
-    if choice == "tight":
-        return fit
-    harm = np.zeros(len(fit))  # "kind": where one pod costs the demands that come later the least
-    compiled = state.compiled
-    for other in later:
-        now = state.fit(other)
-        after = now.copy()
-        for row in np.flatnonzero(compiled.req[other]):
-            rest = np.maximum(state.left[row] - compiled.req[d, row], 0)
-            np.minimum(after, rest // compiled.req[other, row], out=after)
-        harm += (now - after) / max(1, int(now.sum()))
-    return harm
+def _flexible(instance: Instance, bounds: Bounds, caps: Sequence[Ints], way: Way) -> Draft | None:
+    """Place the minimum of each demand, then whatever brings the other minimums to their counts."""
+    composition = instance.composition
+    lows = [sum(composition.lows[d] for d in kind.members) for kind in instance.kinds]
+    board = Board(instance, caps)
+    good = bounds.alive.copy()
+    order = _sequence(instance, way, lows)
+    for place, number in enumerate(order):
+        got = _place(board, number, np.where(good, lows[number], 0), way, order[place + 1 :], lows)
+        good &= got >= lows[number]
+    counts = np.repeat(np.array(composition.lows, dtype=np.int64)[:, None], instance.segment_count, axis=1)
+    for demands, count in composition.floors:
+        for demand in demands:
+            missing = np.where(good, count - counts[list(demands)].sum(axis=0), 0)
+            _add(board, counts, demand, missing, way)
+        good &= counts[list(demands)].sum(axis=0) >= count
+        if not good.any():
+            return None
+    if not good.any():
+        return None
+    segment = _choose(instance, bounds, board, good)
+    x = board.x if instance.segments is None else np.where(instance.segments == segment, board.x, 0)
+    return settle(instance, Draft(x, counts[:, segment].tolist(), segment))
 
 
-def fill(compiled: Compiled, table: Ints) -> Ints:
-    """Return a table with as many more pods as fit, demand by demand in order, for `maximize`."""
-    state = _State(compiled)
-    for d in range(len(compiled.lower)):
-        if table[d].any():
-            state.take(d, table[d])
-    placed = [int(value) for value in state.table.sum(axis=1)]
-    for d in range(len(compiled.lower)):
-        fit = state.within_caps(d, state.fit(d))
-        more = min(int(fit.sum()), _allowed(compiled, placed, d))
-        if more > 0:
-            demand = compiled.problem.demands[d]
-            scores = None if demand.scores is None else demand.scores[compiled.rows]
-            state.take(d, choose(fit, more, scores, compiled.problem.objective))
-            placed[d] += more
-    return state.table
+def _add(board: Board, counts: Ints, demand: int, missing: Ints, way: Way) -> None:
+    composition = board.instance.composition
+    room = np.array([composition.room(column.tolist(), demand) for column in counts.T], dtype=np.int64)
+    need = np.clip(missing, 0, room)
+    if need.any():
+        counts[demand] += _place(board, board.instance.kind_of[demand], need, way, (), ())
+
+
+def _place(board: Board, number: int, need: Ints, way: Way, later: Sequence[int], amounts: Sequence[int]) -> Ints:
+    """Place up to `need` pods of a kind in each segment; return how many were."""
+    instance = board.instance
+    got = np.zeros(instance.segment_count, dtype=np.int64)
+    if way.nodes == "even":
+        cap = board.cap(number)
+        hosts = segment_sums((cap > 0).astype(np.int64), instance.segments, instance.segment_count)
+        each = -(-need // np.maximum(hosts, 1))
+        level = each[0] if instance.segments is None else each[np.maximum(instance.segments, 0)]
+        got = _take(board, number, np.minimum(cap, level), need, way, later, amounts)
+        if (got >= need).all():
+            return got
+    return got + _take(board, number, board.cap(number), need - got, way, later, amounts)
+
+
+def _take(
+    board: Board, number: int, cap: Ints, need: Ints, way: Way, later: Sequence[int], amounts: Sequence[int]
+) -> Ints:
+    instance = board.instance
+    segments = instance.segments
+    if segments is not None:
+        cap = np.where(segments >= 0, cap, 0)
+    nodes = np.flatnonzero(cap)
+    keys = _keys(board, number, nodes, cap[nodes], way, later, amounts)
+    for ids in instance.soft:
+        keys.append(_domain_rank(ids[nodes], cap[nodes]))
+    if segments is not None:
+        keys.append(segments[nodes])
+    if keys:
+        order = np.lexsort(keys)
+        nodes = nodes[order]
+    held = cap[nodes]
+    ids = np.zeros(nodes.size, dtype=np.int64) if segments is None else segments[nodes]
+    for kinds, domains, limit in instance.domain_limits:
+        if number in kinds:
+            held = _limited(board, kinds, domains, limit, nodes, held)
+    pods = np.clip(need[ids] - running(held, ids), 0, held)
+    board.put(number, nodes, pods)
+    return segment_sums(pods, None if segments is None else ids, instance.segment_count)
+
+
+def _limited(
+    board: Board, kinds: Sequence[int], domains: Ints, limit: int, nodes: NDArray[np.intp], held: Ints
+) -> Ints:
+    """Keep a domain limit, in every segment for itself."""
+    segments = board.instance.segment_ids()
+    width = int(domains.max(initial=0)) + 1
+    joint = np.where(domains >= 0, segments * width + domains, -1)
+    valid = (segments >= 0) & (joint >= 0)
+    present = board.x[list(kinds)].sum(axis=0)
+    numbers, place = np.unique(np.where(valid, joint, -1), return_inverse=True)
+    used = np.bincount(place, weights=present, minlength=numbers.size).astype(np.int64)
+    ids = np.where(valid, place, -1)[nodes]
+    return truncate(held, ids, np.maximum(limit - used, 0))
+
+
+def _keys(
+    board: Board,
+    number: int,
+    nodes: NDArray[np.intp],
+    held: Ints,
+    way: Way,
+    later: Sequence[int],
+    amounts: Sequence[int],
+) -> list[NDArray[np.generic]]:
+    """Return the sort keys of the nodes, the most important last."""
+    instance = board.instance
+    kind = instance.kinds[number]
+    if way.nodes == "first":
+        return []
+    left = np.zeros(nodes.size, dtype=np.float64)
+    for row in kind.rows if len(kind.rows) == 1 else kind.rows[:-1]:
+        largest = float(instance.free[row].max(initial=1)) or 1.0
+        rest = board.free[row][nodes]
+        left += (rest if way.nodes == "even" else rest - kind.need[row] * held) / largest
+    if way.nodes == "tight":
+        return [left]
+    if way.nodes == "even":
+        return [-left]
+    if way.nodes == "score":
+        scores = kind.scores if kind.scores is not None else np.zeros(instance.size, dtype=np.int64)
+        return [left, -held, -scores[nodes]]
+    if way.nodes == "spare":
+        wish = np.zeros(nodes.size, dtype=np.float64)
+        for other in later:
+            wish += np.minimum(board.cap(other)[nodes], amounts[other]) / amounts[other]
+        return [left, wish]
+    return [left, -held]
+
+
+def _domain_rank(ids: Ints, held: Ints) -> Ints:
+    """Return a key that puts the nodes of the roomiest domain first and unlabelled nodes last."""
+    labelled = ids >= 0
+    sums = np.bincount(ids[labelled], weights=held[labelled])
+    rank = np.empty(sums.size + 1, dtype=np.int64)
+    rank[np.argsort(-sums, kind="stable")] = np.arange(sums.size)
+    rank[-1] = sums.size
+    return rank[ids]
+
+
+def _choose(instance: Instance, bounds: Bounds, board: Board, good: NDArray[np.bool_]) -> int:
+    segments = np.flatnonzero(good)
+    if segments.size == 1:
+        return int(segments[0])
+    objective = instance.problem.objective
+    if instance.problem.maximize:
+        highs = np.array([sum(instance.composition.highs[d] for d in kind.members) for kind in instance.kinds])
+        most = np.minimum(bounds.fits, highs[:, None]).sum(axis=0)[segments]
+        segments = segments[most == most.max()]
+    room = bounds.room[segments]
+    keys: list[NDArray[np.generic]] = [-room if objective == "spread" else room]
+    if objective == "scores":
+        total = np.zeros(instance.size, dtype=np.float64)
+        for number, kind in enumerate(instance.kinds):
+            if kind.scores is not None:
+                total += kind.scores * board.x[number].astype(np.float64)
+        held = instance.segment_ids()
+        keys.append(-np.bincount(held + 1, weights=total, minlength=instance.segment_count + 1)[1:][segments])
+    return int(segments[np.lexsort(keys)[0]])
+
+
+def settle(instance: Instance, draft: Draft) -> Draft:
+    """Take away what no minimum asks for, from the nodes that hold the least of a kind."""
+    x, counts = draft.x, draft.counts
+    instance.composition.trim(counts)
+    for number, kind in enumerate(instance.kinds):
+        surplus = int(x[number].sum()) - sum(counts[d] for d in kind.members)
+        if surplus > 0:
+            nodes = np.flatnonzero(x[number])
+            order = nodes[np.argsort(x[number, nodes], kind="stable")]
+            held = x[number, order]
+            x[number, order] -= np.clip(surplus - (np.cumsum(held) - held), 0, held)
+    return draft
+
+
+def grow(instance: Instance, draft: Draft, caps: Sequence[Ints], way: Way) -> None:
+    """Add as many pods as the nodes of the draft's segment and the limits take, earlier demands first."""
+    board = Board(instance, caps)
+    for number in range(len(instance.kinds)):
+        nodes = np.flatnonzero(draft.x[number])
+        board.put(number, nodes, draft.x[number, nodes])
+    for demand in range(len(draft.counts)):
+        room = instance.composition.room(draft.counts, demand)
+        if room > 0:
+            need = np.zeros(instance.segment_count, dtype=np.int64)
+            need[draft.segment] = room
+            draft.counts[demand] += int(_place(board, instance.kind_of[demand], need, way, (), ()).sum())
+    draft.x = board.x

@@ -5,6 +5,8 @@ Returns every violated rule in words, so that a wrong answer can be read; an emp
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from scheduler.placement.problem import (
     NODE,
     Apart,
@@ -43,7 +45,7 @@ def _form(problem: PlacementProblem, placement: Placement) -> list[str]:
         nodes = [node for node, _ in row]
         if any(not 0 <= node < size for node in nodes):
             failures.append(f"{demand.name}: a node that does not exist")
-        if any(before >= after for before, after in zip(nodes, nodes[1:], strict=False)):
+        if any(before >= after for before, after in pairwise(nodes)):
             failures.append(f"{demand.name}: nodes are not in order")
         if any(count <= 0 for _, count in row):
             failures.append(f"{demand.name}: not a positive number of pods on a node")

@@ -1,0 +1,191 @@
+"""The order in which a problem is solved: each step returns as soon as it is provably right.
+
+Counting decides one kind of pods. Sums strike out segments; when none is left, that is the proof. The portfolio finds
+most placements. The solver decides the rest, exactly, within its budget. Invariant: every placement that leaves here
+passed `verify`, and "proven" is never said because time ran out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from scheduler.placement.bounds import Bounds, bound
+from scheduler.placement.composition import Composition
+from scheduler.placement.counting import capped, fill, segment_sums
+from scheduler.placement.facts import refuse
+from scheduler.placement.greedy import Draft, search, upper
+from scheduler.placement.instance import Instance, Ints, build, domain_ids
+from scheduler.placement.problem import (
+    Counts,
+    Infeasible,
+    Method,
+    Placement,
+    PlacementBug,
+    PlacementProblem,
+    Rule,
+    Within,
+    check_problem,
+)
+from scheduler.placement.verify import verify
+
+ALL: tuple[Method, ...] = ("counting", "greedy", "pattern", "integer")
+
+
+def place(problem: PlacementProblem) -> Placement | Infeasible:
+    """Return a placement, or why there is none. Raises `BadProblem`, and `PlacementBug` when the engine is wrong."""
+    return place_by(problem, ALL)
+
+
+def place_by(problem: PlacementProblem, methods: Collection[Method]) -> Placement | Infeasible:
+    """As `place`, with some of the methods only: what none of them decides is not proven."""
+    check_problem(problem)
+    answer = _preferring(problem, methods)
+    if isinstance(answer, Placement):
+        failures = verify(problem, answer)
+        if failures:
+            raise PlacementBug(problem, answer, failures)
+    return answer
+
+
+def _preferring(problem: PlacementProblem, methods: Collection[Method]) -> Placement | Infeasible:
+    """Keep the rules that are not hard where that costs no pod, dropping the finest level first."""
+    soft = [rule for rule in problem.rules if isinstance(rule, Within) and not rule.hard]
+    if not soft:
+        return _solve(problem, methods)
+    soft.sort(key=lambda rule: int(domain_ids(problem, rule.level).max(initial=-1)))
+    cheap = [method for method in methods if method in ("counting", "greedy")]
+    plain = _solve(problem, methods) if problem.maximize else None
+    if isinstance(plain, Infeasible):
+        return plain
+    for kept in range(len(soft), 0, -1):
+        answer = _solve(replace(problem, rules=_hardened(problem.rules, soft[:kept])), cheap)
+        if isinstance(answer, Infeasible):
+            continue
+        if plain is None:
+            return answer
+        if answer.total == plain.total:
+            return replace(answer, optimal=plain.optimal)
+    return plain if plain is not None else _solve(problem, methods)
+
+
+def _hardened(rules: tuple[Rule, ...], chosen: Sequence[Within]) -> tuple[Rule, ...]:
+    chosen_ids = {id(rule) for rule in chosen}
+    return tuple(
+        Within(rule.level, True, rule.demands) if isinstance(rule, Within) and id(rule) in chosen_ids else rule
+        for rule in rules
+    )
+
+
+def _solve(problem: PlacementProblem, methods: Collection[Method]) -> Placement | Infeasible:
+    instance = build(problem)
+    composition = instance.composition
+    if composition.contradicts():
+        return refuse(instance, None, proven=True, cause=_cause(problem))
+    if "counting" in methods and len(instance.kinds) == 1 and not instance.partial:
+        answer = _count(instance)
+        if answer is not None:
+            return answer
+    bounds = bound(instance)
+    if not bounds.alive.any():
+        return refuse(instance, bounds, proven=True, cause="bound")
+    draft = None
+    if "greedy" in methods:
+        draft = search(instance, bounds)
+        if draft is not None and (not problem.maximize or sum(draft.counts) >= upper(instance, bounds)):
+            return Placement(_counts(instance, draft), "greedy")
+    return _exact(instance, bounds, draft, methods)
+
+
+def _cause(problem: PlacementProblem) -> Literal["rules", "bound"]:
+    """Tell whether the limits forbid it, or the nodes."""
+    alone = Composition.of(problem, [demand.count for demand in problem.demands])
+    return "rules" if alone.contradicts() else "bound"
+
+
+def _count(instance: Instance) -> Placement | Infeasible | None:
+    """Decide one kind of pods; None when sums do not settle it."""
+    problem, composition, kind = instance.problem, instance.composition, instance.kinds[0]
+    wanted = composition.preferred()
+    cap = capped(instance, 0)
+    sums = segment_sums(cap, instance.segments, instance.segment_count)
+    largest = int(sums.max(initial=0))
+    exact = len(instance.domain_limits) <= 1
+    if exact and largest < composition.least(kind.members):
+        return refuse(instance, None, proven=True, cause="bound")
+    if wanted is None or largest < sum(wanted):
+        return None
+    total, optimal = sum(wanted), True
+    if problem.maximize:
+        composition.extend(wanted, largest)
+        total = sum(wanted)
+        optimal = total == largest or composition.fixed or composition.single()
+        if not (exact and optimal):
+            return None
+    segment = _best_segment(instance, cap, sums, total)
+    if instance.segments is not None:
+        cap = np.where(instance.segments == segment, cap, 0)
+    x = fill(instance, kind, cap, total)
+    return Placement(_counts(instance, Draft(x[None, :], wanted)), "counting")
+
+
+def _best_segment(instance: Instance, cap: Ints, sums: Ints, total: int) -> int:
+    """Of the segments that take all: the fullest, with "spread" the roomiest, with "scores" the best."""
+    if instance.segments is None:
+        return 0
+    able = np.flatnonzero(sums >= total)
+    objective, scores = instance.problem.objective, instance.kinds[0].scores
+    keys = [-sums[able] if objective == "spread" else sums[able]]
+    if objective == "scores" and scores is not None:
+        worth = []
+        for segment in able.tolist():
+            nodes = np.flatnonzero((instance.segments == segment) & (cap > 0))
+            order = nodes[np.argsort(-scores[nodes], kind="stable")]
+            held = cap[order]
+            taken = np.clip(total - (np.cumsum(held) - held), 0, held)
+            worth.append(int((taken * scores[order]).sum()))
+        keys.append(-np.array(worth, dtype=np.int64))
+    return int(able[np.lexsort(keys)[0]])
+
+
+def _exact(
+    instance: Instance, bounds: Bounds, draft: Draft | None, methods: Collection[Method]
+) -> Placement | Infeasible:
+    """Let the solver decide; `draft` is the incumbent when as many pods as possible are wanted."""
+    if "pattern" in methods or "integer" in methods:
+        from scheduler.placement.exact import solve
+
+        found = solve(instance, bounds, draft, methods)
+        if found.draft is not None:
+            return Placement(_counts(instance, found.draft), found.method, found.proven)
+        return refuse(instance, bounds, proven=found.proven, cause="search" if found.proven else "budget")
+    if draft is not None:
+        return Placement(_counts(instance, draft), "greedy", optimal=False)
+    return refuse(instance, bounds, proven=False, cause="budget")
+
+
+def _counts(instance: Instance, draft: Draft) -> Counts:
+    """Split the pods of each kind among its demands, in the order of their names, node after node."""
+    rows: list[tuple[tuple[int, int], ...]] = [()] * len(instance.problem.demands)
+    for number, kind in enumerate(instance.kinds):
+        nodes = np.flatnonzero(draft.x[number])
+        pods = draft.x[number, nodes]
+        pairs = list(zip(nodes.tolist(), pods.tolist(), strict=True))
+        if len(kind.members) == 1:
+            rows[kind.members[0]] = tuple(pairs)
+            continue
+        place, left = 0, pairs[0][1] if pairs else 0
+        for demand in kind.members:
+            missing, row = draft.counts[demand], []
+            while missing > 0:
+                taken = min(missing, left)
+                row.append((pairs[place][0], taken))
+                missing, left = missing - taken, left - taken
+                if left == 0 and place + 1 < len(pairs):
+                    place += 1
+                    left = pairs[place][1]
+            rows[demand] = tuple(row)
+    return tuple(rows)

@@ -1,0 +1,253 @@
+"""The exact searches: patterns where combinations are few, else one integer for each kind and node; domain by domain.
+
+Decided here: which model decides which segment, in which order (the roomiest first, because it is the likeliest to
+hold the gang and its "no" often covers others), and when the answer counts as proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.placement.bounds import Bounds
+from scheduler.placement.cpsat import LARGEST_MODEL, Clock, Model, Result, Status
+from scheduler.placement.greedy import Draft, settle
+from scheduler.placement.instance import Instance, Ints
+from scheduler.placement.patterns import Classes, classify
+from scheduler.placement.problem import Method
+
+
+@dataclass(slots=True, eq=False)
+class Found:
+    """proven: the draft is the best, or without a draft, there is none."""
+
+    draft: Draft | None
+    proven: bool
+    method: Method
+
+
+@dataclass(slots=True, eq=False)
+class _Search:
+    instance: Instance
+    bounds: Bounds
+    methods: Collection[Method]
+    clock: Clock
+    best: Draft | None
+    method: Method
+    proven: bool = True
+    runs: int = 0
+
+
+def solve(instance: Instance, bounds: Bounds, draft: Draft | None, methods: Collection[Method]) -> Found:
+    """Return the exact answer, or the best known when the budget ends. `draft`: the incumbent to beat."""
+    problem = instance.problem
+    search = _Search(instance, bounds, methods, Clock(problem.budget, problem.seed), draft, "greedy")
+    ids = instance.segment_ids()
+    segments = [int(s) for s in np.lexsort((-bounds.room,)) if bounds.alive[s]]
+    alive = (ids >= 0) & bounds.alive[np.maximum(ids, 0)]
+    simple = "pattern" in methods and not instance.domain_limits and not instance.partial
+    classes = classify(instance, alive) if simple else None
+    refused: list[Ints] = []
+    for segment in segments:
+        nodes = alive & (ids == segment)
+        if search.best is not None and _most(instance, bounds, segment) <= sum(search.best.counts):
+            continue
+        here = classes
+        sizes = None
+        if classes is not None:
+            sizes = _sizes(classes, nodes)
+            if any((sizes <= other).all() for other in refused):
+                continue
+        elif simple and len(segments) > 1:
+            here = classify(instance, nodes)
+        if search.runs >= problem.budget.max_domains:
+            search.proven = False
+            break
+        search.runs += 1
+        status = _segment(search, segment, nodes, here)
+        if status is Status.IMPOSSIBLE and sizes is not None and not problem.maximize:
+            refused.append(sizes)
+        if status is Status.UNKNOWN or status is Status.BETTER:
+            search.proven = False
+        if search.best is not None and not problem.maximize:
+            return Found(search.best, True, search.method)
+    return Found(search.best, search.proven, search.method)
+
+
+def _most(instance: Instance, bounds: Bounds, segment: int) -> int:
+    highs = [sum(instance.composition.highs[d] for d in kind.members) for kind in instance.kinds]
+    return sum(min(high, int(bounds.fits[number, segment])) for number, high in enumerate(highs))
+
+
+def _sizes(classes: Classes, nodes: NDArray[np.bool_]) -> Ints:
+    picked = classes.class_of[nodes]
+    return np.bincount(picked[picked >= 0], minlength=len(classes.patterns)).astype(np.int64)
+
+
+def _segment(search: _Search, segment: int, nodes: NDArray[np.bool_], classes: Classes | None) -> Status:
+    """Decide one segment; a better answer becomes the best one."""
+    if classes is not None:
+        status = _by_patterns(search, segment, nodes, classes)
+        if status is not Status.UNKNOWN:
+            return status
+    if "integer" in search.methods:
+        return _by_integers(search, segment, nodes)
+    return Status.UNKNOWN
+
+
+def _demand_rows(search: _Search, model: Model) -> list[int]:
+    """Add one variable for each demand, and the rows of the composition; with `maximize` more than the incumbent."""
+    composition = search.instance.composition
+    counts = [model.variable(low, high) for low, high in zip(composition.lows, composition.highs, strict=True)]
+    for demands, count in composition.floors:
+        model.row([counts[d] for d in demands], [1] * len(demands), count, None)
+    for weights, limit in composition.ceilings:
+        model.row([counts[d] for d in weights], list(weights.values()), None, limit)
+    if search.instance.problem.maximize:
+        if search.best is not None:
+            model.row(counts, [1] * len(counts), sum(search.best.counts) + 1, None)
+        model.maximize(counts)
+    return counts
+
+
+def _take(search: _Search, result: Result, x: Ints, counts: list[int], segment: int, method: Method) -> Status:
+    """Make a solution the best one."""
+    draft = Draft(x, [result.values[number] for number in counts], segment)
+    if search.instance.problem.maximize:
+        _cut(search.instance, draft)
+    else:
+        settle(search.instance, draft)
+    search.best, search.method = draft, method
+    return result.status
+
+
+def _cut(instance: Instance, draft: Draft) -> None:
+    """Take away pods that patterns hold beyond the numbers of the demands."""
+    for number, kind in enumerate(instance.kinds):
+        surplus = int(draft.x[number].sum()) - sum(draft.counts[d] for d in kind.members)
+        if surplus > 0:
+            nodes = np.flatnonzero(draft.x[number])
+            order = nodes[np.argsort(draft.x[number, nodes], kind="stable")]
+            held = draft.x[number, order]
+            draft.x[number, order] -= np.clip(surplus - (np.cumsum(held) - held), 0, held)
+
+
+def _by_patterns(search: _Search, segment: int, nodes: NDArray[np.bool_], classes: Classes) -> Status:
+    """How many nodes of each class use which pattern."""
+    instance = search.instance
+    sizes = _sizes(classes, nodes)
+    model = Model()
+    counts = _demand_rows(search, model)
+    cover: list[tuple[list[int], list[int]]] = [([], []) for _ in instance.kinds]
+    used: list[tuple[int, Ints, int]] = []
+    for number, patterns in enumerate(classes.patterns):
+        size = int(sizes[number])
+        if size == 0 or not len(patterns):
+            continue
+        if model.size + len(patterns) > LARGEST_MODEL:
+            return Status.UNKNOWN
+        here = []
+        for pattern in patterns:
+            variable = model.variable(0, size)
+            here.append(variable)
+            used.append((number, pattern, variable))
+            for kind in np.flatnonzero(pattern).tolist():
+                cover[kind][0].append(variable)
+                cover[kind][1].append(int(pattern[kind]))
+        model.row(here, [1] * len(here), None, size)
+    for number, one in enumerate(instance.kinds):
+        mine = [counts[d] for d in one.members]
+        model.row([*cover[number][0], *mine], [*cover[number][1], *[-1] * len(mine)], 0, None)
+    result = model.solve(search.clock)
+    if result.status not in (Status.FOUND, Status.BETTER):
+        return result.status
+    x = np.zeros((len(instance.kinds), instance.size), dtype=np.int64)
+    free = {n: iter(np.flatnonzero(nodes & (classes.class_of == n)).tolist()) for n, _, _ in used}
+    for number, pattern, variable in used:
+        for _ in range(result.values[variable]):
+            x[:, next(free[number])] = pattern
+    return _take(search, result, x, counts, segment, "pattern")
+
+
+def _by_integers(search: _Search, segment: int, nodes: NDArray[np.bool_]) -> Status:
+    """How many pods of each kind are on each node."""
+    instance = search.instance
+    caps = [np.where(nodes, kind.cap, 0) for kind in instance.kinds]
+    if sum(int(np.count_nonzero(cap)) for cap in caps) > LARGEST_MODEL:
+        return Status.UNKNOWN
+    model = Model()
+    counts = _demand_rows(search, model)
+    variables: list[dict[int, int]] = []
+    for number, cap in enumerate(caps):
+        hosts = np.flatnonzero(cap).tolist()
+        variables.append({node: model.variable(0, int(cap[node])) for node in hosts})
+        mine = [counts[d] for d in instance.kinds[number].members]
+        placed = list(variables[number].values())
+        model.row([*placed, *mine], [*[1] * len(placed), *[-1] * len(mine)], 0, 0)
+    _node_rows(instance, model, variables, caps, nodes)
+    _domain_rows(instance, model, variables, caps)
+    result = model.solve(search.clock)
+    if result.status not in (Status.FOUND, Status.BETTER):
+        return result.status
+    x = np.zeros((len(instance.kinds), instance.size), dtype=np.int64)
+    for number, placed_on in enumerate(variables):
+        for node, variable in placed_on.items():
+            x[number, node] = result.values[variable]
+    return _take(search, result, x, counts, segment, "integer")
+
+
+def _node_rows(
+    instance: Instance,
+    model: Model,
+    variables: list[dict[int, int]],
+    caps: list[Ints],
+    nodes: NDArray[np.bool_],
+) -> None:
+    """What holds on one node: amounts, apart, exclusive."""
+    for row in range(len(instance.rows)):
+        asking = [n for n, kind in enumerate(instance.kinds) if row in kind.rows]
+        wanted = sum(caps[n].astype(np.float64) * float(instance.kinds[n].need[row]) for n in asking)
+        tight = np.flatnonzero(nodes & (wanted > instance.free[row] * (1 - 1e-9)))
+        for node in tight.tolist():
+            here = [n for n in asking if node in variables[n]]
+            if len(here) > 1:
+                needs = [int(instance.kinds[n].need[row]) for n in here]
+                model.row([variables[n][node] for n in here], needs, None, int(instance.free[row, node]))
+    for node in np.flatnonzero(nodes).tolist():
+        for kinds, limit in instance.node_limits:
+            here = [variables[n][node] for n in kinds if node in variables[n]]
+            if len(here) > 1:
+                model.row(here, [1] * len(here), None, limit)
+        for ours, theirs in instance.exclusives:
+            mine = [(variables[n][node], int(caps[n][node])) for n in ours if node in variables[n]]
+            other = [(variables[n][node], int(caps[n][node])) for n in theirs if node in variables[n]]
+            if mine and other:
+                side = model.variable(0, 1)
+                for variable, cap in mine:
+                    model.row([variable, side], [1, -cap], None, 0)
+                for variable, cap in other:
+                    model.row([variable, side], [1, cap], None, cap)
+
+
+def _domain_rows(instance: Instance, model: Model, variables: list[dict[int, int]], caps: list[Ints]) -> None:
+    """What holds in one domain: apart, and domains of some kinds only."""
+    for kinds, ids, limit in instance.domain_limits:
+        inside: dict[int, list[int]] = {}
+        for number in kinds:
+            for node, variable in variables[number].items():
+                if ids[node] >= 0:
+                    inside.setdefault(int(ids[node]), []).append(variable)
+        for domain in sorted(inside):
+            model.row(inside[domain], [1] * len(inside[domain]), None, limit)
+    for kinds, ids in instance.partial:
+        domains = sorted({int(ids[node]) for number in kinds for node in variables[number]})
+        chosen = {domain: model.variable(0, 1) for domain in domains}
+        if len(chosen) > 1:
+            model.row(list(chosen.values()), [1] * len(chosen), None, 1)
+        for number in kinds:
+            for node, variable in variables[number].items():
+                cap = int(caps[number][node])
+                model.row([variable, chosen[int(ids[node])]], [1, -cap], None, 0)
