@@ -437,7 +437,9 @@ class Performer:
         if pod.generation:
             condition["observedGeneration"] = pod.generation
         path = path_of("", "v1", "pods", pod.namespace, pod.name, "status")
-        return Request(path, {"metadata": {"uid": uid}, "status": {"conditions": [condition]}})
+        # The API server repeats a patch that meets another write; without the version it would undo what a bind said.
+        metadata = {"uid": uid, "resourceVersion": pod.resource_version}
+        return Request(path, {"metadata": metadata, "status": {"conditions": [condition]}})
 
 
 def _uids(places: Sequence[Place]) -> tuple[str, ...]:

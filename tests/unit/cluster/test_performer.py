@@ -231,12 +231,12 @@ async def test_the_condition_says_which_generation_of_the_pod_was_looked_at(case
     assert case.conditions[0]["observedGeneration"] == 3
 
 
-async def test_the_patch_names_the_uid_so_that_a_namesake_is_not_touched(case: Case):
+async def test_the_patch_names_uid_and_version_so_that_neither_a_namesake_nor_a_bound_pod_is_touched(case: Case):
     case.put(group(), pod(0))
     await case.do(Explain(KEY, shortage(), ("u0",)))
     ((_, path, body),) = [seen for seen in case.bodies if seen[0] == "PATCH"]
     assert path == "/api/v1/namespaces/ns/pods/train-0/status"
-    assert body["metadata"] == {"uid": "u0"}
+    assert body["metadata"] == {"uid": "u0", "resourceVersion": case.cache.pod("u0").resource_version}
 
 
 async def test_quota_and_order_have_their_own_reason(case: Case):
