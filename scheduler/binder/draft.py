@@ -5,7 +5,7 @@ Decided here: when a member is tried again, and that each state change and the r
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from scheduler.binder.record import Ask, Effect, Failure, Member, Record, Verb
 

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -521,7 +521,6 @@ class Binder:
             if record.states[member] in free:
                 self._ledger.release(assignment.uid)
         self._meter.count("gangs_ended", phase=record.phase.value)
-        run.records[record.index] = replace(record, doubted=frozenset())
         run.open -= 1
         if run.open == 0:
             self._finished(run)

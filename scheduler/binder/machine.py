@@ -13,8 +13,9 @@ minimum; it never ends an unwinding, because a part of a gang holds its nodes fo
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeAlias
+
+from msgspec.structs import replace
 
 from scheduler.binder.draft import Draft
 from scheduler.binder.record import (

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from typing import TypeAlias
 
+import msgspec
+
 from scheduler.model.bindrequest import BindFailure, GangOutcome
 from scheduler.model.decisions import Place
 
@@ -132,9 +134,8 @@ class Timing:
 DEFAULT_TIMING = Timing()
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """Everything that is known of one gang of a request.
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """Everything that is known of one gang of a request. A struct, because a step replaces it several times a pod.
 
     `resumed`: the request was found when the binder began, so members on their nodes were bound by it. `doubted` are
     members whose bind timed out, or may have been sent by a process that died: it may land until `doubted_until`.
@@ -168,7 +169,8 @@ class Record:
 
     def count(self, *members: Member) -> int:
         """Return how many members are in one of these states."""
-        return sum(self.states.count(member) for member in members)
+        count = self.states.count
+        return sum([count(member) for member in members])
 
     @property
     def reached(self) -> int:
