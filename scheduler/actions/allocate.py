@@ -42,9 +42,11 @@ def run(session: Session) -> None:
     candidates, recalled = _candidates(session)
     began = session.ledger.token
     order = _in_order(session, candidates)
-    _repair(session, order, blocked)
-    _start(session, order, blocked)
-    _grow(session, order, blocked)
+    lacking = {state.key: needs(state).total for state in candidates}
+    running = {state.key for state in candidates if is_running(state)}
+    _repair(session, order.only(lambda state: state.key in running and lacking[state.key] > 0), blocked)
+    _start(session, order.only(lambda state: state.key not in running and lacking[state.key] > 0), blocked)
+    _grow(session, order.only(lambda state: len(state.waiting) > lacking[state.key]), running, blocked)
     if session.ledger.token != began:
         for state in recalled:
             with session.guard(state):
@@ -81,21 +83,25 @@ def _look_again(session: Session, state: GroupState, blocked: Blocked) -> None:
 
 
 class Order:
-    """Groups with waiting members by queue, each queue in the order of its groups' keys."""
+    """Groups with waiting members by queue, each queue in the order of its groups' keys; one for each pass."""
 
     def __init__(self, groups: dict[str, list[tuple[Key, GroupState]]], session: Session) -> None:
         self._groups, self._session = groups, session
 
-    def turns(self, take: Callable[[GroupState], bool]) -> Iterator[list[GroupState]]:
-        """Yield the next group, or a run of single pods that are alike, until all that `take` accepts have had a turn.
+    def only(self, take: Callable[[GroupState], bool]) -> Order:
+        """Return the order of some of the groups."""
+        parts = {name: [one for one in listed if take(one[1])] for name, listed in self._groups.items()}
+        return Order({name: part for name, part in parts.items() if part}, self._session)
+
+    def turns(self) -> Iterator[list[GroupState]]:
+        """Yield the next group, or a run of single pods that are alike, until all have had a turn.
 
         Between queues with equal keys the groups' own keys decide, so that a queue without a policy delays nobody.
         """
         heap: list[tuple[Key, Key, str, int]] = []
-        rows = {name: [entry for entry in listed if take(entry[1])] for name, listed in self._groups.items()}
+        rows = self._groups
         for name in sorted(rows):
-            if rows[name]:
-                self._push(heap, rows[name], name, 0)
+            self._push(heap, rows[name], name, 0)
         heapify(heap)
         while heap:
             _, _, name, position = heappop(heap)
@@ -180,7 +186,7 @@ def _alike(first: GroupState, other: GroupState) -> bool:
 
 
 def _repair(session: Session, order: Order, blocked: Blocked) -> None:
-    for turn in order.turns(lambda state: is_running(state) and needs(state).total > 0):
+    for turn in order.turns():
         for state in turn:
             with session.guard(state):
                 pods = _replacements(state)
@@ -200,7 +206,7 @@ def _surplus(session: Session, state: GroupState) -> tuple[Pod, ...]:
 
 
 def _start(session: Session, order: Order, blocked: Blocked) -> None:
-    for turn in order.turns(lambda state: not is_running(state) and needs(state).total > 0):
+    for turn in order.turns():
         with session.guard(*turn):
             if len(turn) > 1:
                 _place_run(session, turn, blocked)
@@ -209,18 +215,19 @@ def _start(session: Session, order: Order, blocked: Blocked) -> None:
                 _place(session, state, state.waiting, needs(state), blocked, each=False)
 
 
-def _grow(session: Session, order: Order, blocked: Blocked) -> None:
+def _grow(session: Session, order: Order, running: set[str], blocked: Blocked) -> None:
     """Hand out the surplus in rounds, in each a part of every group that still has some, until nothing more fits."""
 
-    def has_surplus(state: GroupState) -> bool:
+    def grows(state: GroupState) -> bool:
         if state.key in blocked or state.key in session.verdicts:
             return False
-        whole = is_running(state) or state.key in session.placed_of or not needs(state).total
+        whole = state.key in running or state.key in session.placed_of or not needs(state).total
         return whole and bool(session.remaining(state))
 
     for _ in range(GROWTH_ROUNDS):
         before = len(session.places)
-        for turn in order.turns(has_surplus):
+        order = order.only(grows)
+        for turn in order.turns():
             for state in turn:
                 with session.guard(state):
                     pods = _surplus(session, state)

@@ -44,12 +44,17 @@ def run(session: Session) -> None:
         state = session.snapshot.groups.get(key)
         if state is None:
             continue
-        if session.is_settled(state) and key not in due:
+        if key not in due and (session.is_settled(state) or _has_nothing_to_say(session, state)):
             continue
         with session.guard(state):
             said, explained = _say_status(session, state), _say_why(session, state)
             if said and explained:
                 session.settle(state, _look_again_at(session, state))
+
+
+def _has_nothing_to_say(session: Session, state: GroupState) -> bool:
+    """A group without an object of which no member waits for a reason."""
+    return not state.group.has_object and state.key not in session.verdicts
 
 
 def _look_again_at(session: Session, state: GroupState) -> float:

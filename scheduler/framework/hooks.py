@@ -83,13 +83,16 @@ class Hooks:
         return failures
 
     def _keys(self, name: str, *args: Any) -> WholeKey:
-        key: WholeKey = ()
+        key: list[tuple[bool, int | float | str]] = []
         for hook in self._of[name]:
             part = hook(*args)
-            if not isinstance(part, tuple) or not all(isinstance(item, (int, float, str)) for item in part):
+            if not isinstance(part, tuple):
                 raise hook.wrong(part, "a tuple of numbers and strings")
-            key += tuple((isinstance(item, str), item) for item in part)
-        return key
+            for item in part:
+                if not isinstance(item, (int, float, str)):
+                    raise hook.wrong(part, "a tuple of numbers and strings")
+                key.append((isinstance(item, str), item))
+        return tuple(key)
 
     def order_queues(self, queue: Queue, view: View) -> WholeKey:
         """Return the queue's whole key."""
