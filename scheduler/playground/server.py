@@ -72,7 +72,7 @@ class PlaygroundServer:
         )
         self._runner = web.ServerRunner(server, shutdown_timeout=0.2)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, shutdown_timeout=0.2, backlog=1024, reuse_address=True)
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=1024, reuse_address=True)
         await site.start()
         self.port = self._runner.addresses[0][1]
         return self
