@@ -36,6 +36,7 @@ from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.framework.registry import BadPlugin
 from scheduler.loop import Loop
+from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
 from scheduler.observe.health import Health
 from scheduler.observe.metrics import Metrics
@@ -66,7 +67,12 @@ class _AlwaysLeading:
 
 
 class IoProcess:
-    """The io process; see the module."""
+    """The io process; see the module. A fault test runs a subclass with a client of its own and a `_reached`."""
+
+    client_type: type[ApiClient] = ApiClient
+
+    def _reached(self, point: str, request: BindRequest) -> None:
+        """Do nothing: the binder has come to one of its points (`binder.ports.POINTS`) with this request."""
 
     def __init__(self, config: SchedulerConfiguration, options: RunOptions, stop: threading.Event | None) -> None:
         self._config, self._options, self._stop_event = config, options, stop
@@ -109,7 +115,7 @@ class IoProcess:
         self._metrics = Metrics()
         connection = config.client_connection
         self._client = client = await stack.enter_async_context(
-            ApiClient.connect(
+            self.client_type.connect(
                 self._options.kubeconfig,
                 self._options.context,
                 qps=connection.qps,
@@ -156,6 +162,7 @@ class IoProcess:
             RequestObjects(client, self._watches.assembler, config.namespace),
             self._elector,
             settings=Settings(in_flight=config.binder.concurrency, history=config.binder.history),
+            observer=self._reached,
             meter=self._metrics,
         )
 
