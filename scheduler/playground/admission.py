@@ -53,8 +53,12 @@ def _default_class(store: Store) -> Obj | None:
 
 
 def admit_priority(store: Store, pod: Obj) -> None:
-    """Resolve priorityClassName into priority and preemptionPolicy."""
-    spec, name = pod["spec"], pod["metadata"].get("name") or ""
+    """Resolve a pod's priorityClassName into priority and preemptionPolicy."""
+    resolve_priority(store, pod["spec"], "", "pods", pod["metadata"].get("name") or "")
+
+
+def resolve_priority(store: Store, spec: Obj, group: str, plural: str, name: str) -> None:
+    """Resolve priorityClassName of a spec into priority and preemptionPolicy; 403 when they contradict each other."""
     given = spec.get("priority")
     class_name = spec.get("priorityClassName") or ""
     policy = "PreemptLowerPriority"
@@ -72,20 +76,20 @@ def admit_priority(store: Store, pod: Obj) -> None:
         elif class_name in _SYSTEM_PRIORITIES:
             value = _SYSTEM_PRIORITIES[class_name]
         else:
-            raise forbidden("", "pods", name, f"no PriorityClass with name {class_name} was found")
+            raise forbidden(group, plural, name, f"no PriorityClass with name {class_name} was found")
     if given is not None and given != value:
         text = (
             f"the integer value of priority ({given}) must not be provided in pod spec; "
             f"priority admission controller computed {value} from the given PriorityClass name"
         )
-        raise forbidden("", "pods", name, text)
+        raise forbidden(group, plural, name, text)
     spec["priority"] = value
     if spec.get("preemptionPolicy") is not None and spec["preemptionPolicy"] != policy:
         text = (
             f"the string value of PreemptionPolicy ({spec['preemptionPolicy']}) must not be provided in pod spec; "
             f"priority admission controller computed {policy} from the given PriorityClass name"
         )
-        raise forbidden("", "pods", name, text)
+        raise forbidden(group, plural, name, text)
     spec["preemptionPolicy"] = policy
 
 

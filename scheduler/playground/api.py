@@ -173,6 +173,8 @@ class Api:
         if resource.namespaced:
             admission.check_namespace(self.store, resource, namespace, found.get("name") or "")
         obj = self.unview(resource, version, obj)
+        if resource.group == "events.k8s.io":
+            obj["modern"] = True
         causes = metadata.validate_metadata(resource, obj)
         if causes:
             raise invalid(resource.group, resource.kind, found.get("name") or "", causes)
@@ -299,7 +301,7 @@ class Api:
         return causes
 
     def _bump_generation(self, resource: Resource, old: Obj, new: Obj, subresource: str) -> None:
-        if not resource.generation or subresource == "status":
+        if not resource.generation or subresource == "status" or resource.storage in strategies.FIXED_GENERATION:
             return
         if strategies.spec_of(old) != strategies.spec_of(new):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
@@ -387,7 +389,7 @@ class Api:
             "kind": "Scale",
             "apiVersion": "autoscaling/v1",
             "metadata": {name: found[name] for name in kept if name in found},
-            "spec": {"replicas": replicas},
+            "spec": {"replicas": replicas} if replicas else {},
             "status": status,
         }
 

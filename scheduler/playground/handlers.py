@@ -23,6 +23,7 @@ from scheduler.playground.patching import parse_json, parse_yaml, patch
 from scheduler.playground.render import PLAIN, Renderer, negotiate
 from scheduler.playground.requests import NoSuchGroup, Target, parse_list, parse_target, parse_write
 from scheduler.playground.storage import Stored, encode
+from scheduler.playground.strategies import RETURN_DELETED
 from scheduler.playground.watch import Watcher
 
 log = structlog.get_logger("muster.playground")
@@ -240,7 +241,7 @@ class Handlers:
         body = await self._body(request, required=False)
         options = deletion.parse_options(body, dict(request.query))
         stored, gone = deletion.delete(self.api, target.resource, target.namespace, target.name, options)
-        if not gone or target.resource.storage == "pods":
+        if not gone or target.resource.storage in RETURN_DELETED:
             return answer(self._renderer(request, target).one(stored))
         details = {"name": target.name, "kind": target.resource.plural, "uid": stored.uid}
         if target.resource.group:
@@ -325,7 +326,8 @@ def _review(target: Target, body: Any) -> Obj:
     """Answer an access or identity review: the playground has one user, who may do everything."""
     if not isinstance(body, dict):
         raise ApiError(400, "BadRequest", "the body must be an object")
+    head = {"kind": target.resource.kind, "apiVersion": target.resource.api_version(target.version), "metadata": {}}
     if target.resource.kind == "SelfSubjectReview":
         user = {"username": "muster-playground", "groups": ["system:masters", "system:authenticated"]}
-        return {**body, "status": {"userInfo": user}}
-    return {**body, "status": {"allowed": True, "reason": "the playground allows everything"}}
+        return {**head, **body, "status": {"userInfo": user}}
+    return {**head, **body, "status": {"allowed": True}}

@@ -197,16 +197,17 @@ class JobController(Reconciler):
         await self._write_status(job, status)
 
     async def _write_status(self, job: Obj, status: Obj) -> None:
-        found = job["metadata"]
-        before = job.get("status") or {}
-        if not any(before.get(key) != value for key, value in status.items() if value not in (None, 0, "", {})) and all(
-            key in status or key == "conditions" for key in before
-        ):
-            same = all((before.get(key) or None) == (value or None) for key, value in status.items())
-            if same:
-                return
+        """Write what differs; counts of zero are absent, as in a real Job's status."""
+        found, before = job["metadata"], job.get("status") or {}
+        wanted = {key: None if key in _ABSENT_WHEN_EMPTY and not value else value for key, value in status.items()}
+        changed = {key: value for key, value in wanted.items() if before.get(key) != value}
+        if not changed:
+            return
         path = f"/apis/batch/v1/namespaces/{found['namespace']}/jobs/{found['name']}/status"
-        await self.client.merge(path, {"metadata": {"uid": found["uid"]}, "status": status})
+        await self.client.merge(path, {"metadata": {"resourceVersion": found["resourceVersion"]}, "status": changed})
+
+
+_ABSENT_WHEN_EMPTY = frozenset({"active", "succeeded", "failed", "completedIndexes"})
 
 
 def _ready(pod: Obj) -> bool:

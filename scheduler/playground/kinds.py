@@ -271,8 +271,8 @@ def builtin_resources(native_groups: bool = True) -> list[Resource]:
     ]
     if native_groups:
         rows += [
-            _of("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", subresources=_STATUS, generation=True),
-            _of("scheduling.k8s.io", "v1beta1", "workloads", "Workload", generation=True),
+            _of("scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", subresources=_STATUS),
+            _of("scheduling.k8s.io", "v1beta1", "workloads", "Workload"),
         ]
     return rows
 

@@ -27,7 +27,6 @@ from scheduler.playground.kinds import Resource
 _LABEL_NAME = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"^{_LABEL_NAME}(\.{_LABEL_NAME})*$")
 _DNS_LABEL = re.compile(rf"^{_LABEL_NAME}$")
-_DNS_1035 = re.compile(r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
 _QUALIFIED = re.compile(r"^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$")
 _LABEL_VALUE = re.compile(r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$")
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -42,11 +41,6 @@ _LABEL_TEXT = (
     "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
 )
-_DNS_1035_TEXT = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    "'[a-z]([-a-z0-9]*[a-z0-9])?')"
-)
 _VALUE_TEXT = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
@@ -58,8 +52,7 @@ _KEY_TEXT = (
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 _STANDARD_FINALIZERS = frozenset({"kubernetes", "orphan", "foregroundDeletion"})
-_LABEL_KINDS = frozenset({"namespaces"})
-_DNS_1035_KINDS = frozenset({"services"})
+_LABEL_KINDS = frozenset({"namespaces", "services"})
 _PATH_GROUPS = frozenset({"rbac.authorization.k8s.io"})
 
 
@@ -152,9 +145,6 @@ def _name(resource: Resource, name: str) -> list[Cause]:
         return [field_invalid("metadata.name", name, "may not be '.', '..' or contain '/' or '%'")] if bad else []
     if resource.plural in _LABEL_KINDS and not resource.group:
         return dns_label("metadata.name", name)
-    if resource.plural in _DNS_1035_KINDS and not resource.group:
-        good = len(name) <= 63 and _DNS_1035.match(name)
-        return [] if good else [field_invalid("metadata.name", name, _DNS_1035_TEXT)]
     return subdomain("metadata.name", name)
 
 

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import signal
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -154,9 +154,13 @@ def run_playground(
     port: int = 0,
     kubeconfig: str | Path | None = None,
     crds: list[Path] | None = None,
+    commands: Sequence[str] = ("kubectl get nodes", "muster run --kubeconfig $KUBECONFIG"),
     echo: Callable[[str], None] = print,
 ) -> int:
-    """Start a playground, say how to use it, and run until interrupted. Return the exit status."""
+    """Start a playground, say how to use it, and run until interrupted. Return the exit status.
+
+    commands: examples that are shown after the kubeconfig.
+    """
     with contextlib.ExitStack() as stack:
         if kubeconfig is None:
             scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="muster-playground-"))
@@ -164,12 +168,17 @@ def run_playground(
         with contextlib.suppress(KeyboardInterrupt):
             import uvloop
 
-            uvloop.run(_serve(node_specs(nodes, resources), port, Path(kubeconfig), crds or [], echo))
+            uvloop.run(_serve(node_specs(nodes, resources), port, Path(kubeconfig), crds or [], commands, echo))
     return 0
 
 
 async def _serve(
-    nodes: list[NodeSpec], port: int, kubeconfig: Path, crds: list[Path], echo: Callable[[str], None]
+    nodes: list[NodeSpec],
+    port: int,
+    kubeconfig: Path,
+    crds: list[Path],
+    commands: Sequence[str],
+    echo: Callable[[str], None],
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -184,8 +193,8 @@ async def _serve(
         echo(f"{len(nodes)} fake nodes{': each ' + resources if resources else ''}")
         echo("")
         echo(f"  export KUBECONFIG={path}")
-        echo("  kubectl get nodes")
-        echo("  muster run --kubeconfig $KUBECONFIG")
+        for command in commands:
+            echo(f"  {command}")
         echo("")
         echo("A pod ends after the seconds in its annotation playground.muster.sh/run-seconds. Ctrl-C stops.")
         await stopped.wait()

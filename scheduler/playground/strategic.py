@@ -82,6 +82,7 @@ def _merge_object(kind: str, path: tuple[str, ...], target: Obj, patch: Obj) -> 
         return {}
     if directive not in (None, "merge"):
         raise bad_request(f"Unknown patch type found: {directive}")
+    before = {key: value for key, value in target.items() if isinstance(value, list)}
     _drop_by_directives(target, patch)
     for key, value in patch.items():
         if key.startswith("$"):
@@ -100,7 +101,10 @@ def _merge_object(kind: str, path: tuple[str, ...], target: Obj, patch: Obj) -> 
     for key, order in patch.items():
         field = key.removeprefix("$setElementOrder/")
         if field != key and isinstance(target.get(field), list):
-            target[field] = _ordered(target[field], order, merge_key(kind, (*path, field)))
+            merge = merge_key(kind, (*path, field))
+            if merge is not None:
+                server = before.get(field) or []
+                target[field] = _ordered(target[field], order, server, merge)
     return target
 
 
@@ -121,7 +125,8 @@ def _merge_list(kind: str, path: tuple[str, ...], target: Any, patch: list[Any])
     if key is None:
         return [one for one in patch if not (isinstance(one, dict) and "$patch" in one)]
     if key == "":
-        return rows + [one for one in patch if one not in rows]
+        return _ordered(rows + [one for one in patch if one not in rows], patch, rows, key)
+    before = list(rows)
     if any(isinstance(one, dict) and one.get("$patch") == "replace" for one in patch):
         return [one for one in patch if not (isinstance(one, dict) and one.get("$patch") == "replace")]
     for item in patch:
@@ -134,21 +139,28 @@ def _merge_list(kind: str, path: tuple[str, ...], target: Any, patch: list[Any])
             rows.append(_merge_object(kind, path, {}, item))
         else:
             rows[at] = _merge_object(kind, path, dict(rows[at]), item)
-    return rows
+    named = [one for one in patch if one.get("$patch") != "delete"]
+    return _ordered(rows, named, before, key)
 
 
-def _ordered(rows: list[Any], order: list[Any], key: str | None) -> list[Any]:
-    if key is None:
-        return rows
-    wanted = [one.get(key) if isinstance(one, dict) else one for one in order] if key else list(order)
-    rank = {value: index for index, value in enumerate(wanted)}
+def _ordered(rows: list[Any], order: list[Any], server: list[Any], key: str) -> list[Any]:
+    """Return merged items as the real server orders them.
+
+    Items that the patch names come in its order, the others in theirs; where the two meet, an item of the server goes
+    first only if it stood before the other one on the server.
+    """
 
     def identity(row: Any) -> Any:
         return row.get(key) if key and isinstance(row, dict) else row
 
-    # Items that the order does not name keep their place relative to the item before them.
-    position, last = [], -1
-    for index, row in enumerate(rows):
-        last = rank.get(identity(row), last)
-        position.append((last, index, row))
-    return [row for _, _, row in sorted(position, key=lambda item: item[:2])]
+    wanted = [identity(one) for one in order]
+    present = {identity(row): row for row in rows}
+    right = [present[one] for one in wanted if one in present]
+    left = [row for row in rows if identity(row) not in wanted]
+    rank = {identity(row): index for index, row in enumerate(server)}
+    merged: list[Any] = []
+    while left and right:
+        one, other = rank.get(identity(left[0])), rank.get(identity(right[0]))
+        first = one is not None and other is not None and one < other
+        merged.append((left if first else right).pop(0))
+    return merged + left + right

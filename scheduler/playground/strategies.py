@@ -8,10 +8,11 @@ functions accept may be stored.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from typing import Any
 
-from scheduler.playground import admission
+from scheduler.playground import admission, native
 from scheduler.playground.errors import (
     Cause,
     Obj,
@@ -32,9 +33,14 @@ from scheduler.playground.pods import (
     validate_pod_spec,
 )
 from scheduler.playground.podupdate import validate_pod_update
-from scheduler.playground.quantities import canonicalise
+from scheduler.playground.quantities import canonicalise, undecodable
 from scheduler.playground.storage import Store
 
+_DATA_KEY = re.compile(r"^[-._a-zA-Z0-9]+$")
+_DATA_KEY_TEXT = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
+    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
 Create = Callable[[Store, Obj], list[Cause]]
 Update = Callable[[Store, Obj, Obj, bool], list[Cause]]
 
@@ -153,11 +159,10 @@ def _default_job(job: Obj) -> Obj:
         ("backoffLimit", 6),
         ("completionMode", "NonIndexed"),
         ("suspend", False),
-        ("manualSelector", None),
+        ("manualSelector", False),
         ("podReplacementPolicy", "TerminatingOrFailed"),
     ):
-        if value is not None:
-            spec.setdefault(field, value)
+        spec.setdefault(field, value)
     return spec
 
 
@@ -186,6 +191,8 @@ def _create_job(store: Store, job: Obj) -> list[Cause]:
         spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
         if isinstance(spec.get("template"), dict):
             spec["template"]["metadata"].setdefault("labels", {}).update(wanted)
+        if not job["metadata"].get("labels") and isinstance(spec.get("template"), dict):
+            job["metadata"]["labels"] = dict(spec["template"]["metadata"]["labels"])
     job["status"] = {}
     return causes
 
@@ -206,7 +213,9 @@ def _update_job(store: Store, old: Obj, new: Obj, status: bool) -> list[Cause]:
     if spec.get("completions") != before.get("completions") and not (
         spec["completionMode"] == "Indexed" and spec.get("completions") == spec.get("parallelism")
     ):
-        causes.append(field_invalid("spec.completions", spec.get("completions"), "field is immutable"))
+        indexed = spec["completionMode"] == "Indexed"
+        text = "can only be modified in tandem with spec.parallelism" if indexed else "field is immutable"
+        causes.append(field_invalid("spec.completions", spec.get("completions"), text))
     suspended = before.get("suspend") and not (old.get("status") or {}).get("startTime")
     if spec.get("template") != before.get("template") and not suspended:
         causes.append(field_invalid("spec.template", spec.get("template"), "field is immutable"))
@@ -221,7 +230,7 @@ def _replicated(store: Store, one: Obj) -> list[Cause]:
     selector = spec.get("selector")
     if not selector:
         causes.append(field_required("spec.selector"))
-    elif any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+    if not selector or any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
         text = "`selector` does not match template `labels`"
         causes.append(field_invalid("spec.template.metadata.labels", labels, text))
     return causes
@@ -264,7 +273,8 @@ def _update_replicated(store: Store, old: Obj, new: Obj, status: bool) -> list[C
 def _create_priority_class(store: Store, one: Obj) -> list[Cause]:
     value = one.get("value", 0)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise bad_request("json: cannot unmarshal value into Go struct field PriorityClass.value of type int32")
+        why = "json: cannot unmarshal into Go struct field PriorityClass.value of type int32"
+        raise undecodable("PriorityClass", "v1", why)
     one["value"] = value
     one.setdefault("preemptionPolicy", "PreemptLowerPriority")
     admission.admit_priority_class(store, one)
@@ -273,7 +283,7 @@ def _create_priority_class(store: Store, one: Obj) -> list[Cause]:
         text = "maximum allowed value of a user defined priority is 1000000000"
         causes.append(field_forbidden("value", text))
     if one["preemptionPolicy"] not in ("Never", "PreemptLowerPriority"):
-        supported = ["Never", "PreemptLowerPriority"]
+        supported = ["PreemptLowerPriority", "Never"]
         causes.append(field_unsupported("preemptionPolicy", one["preemptionPolicy"], supported))
     return causes
 
@@ -343,6 +353,13 @@ def _create_storage_class(store: Store, one: Obj) -> list[Cause]:
 
 def _create_event(store: Store, one: Obj) -> list[Cause]:
     one.setdefault("involvedObject", {})
+    if one.pop("modern", False):
+        if not one.get("eventTime"):
+            return [field_required("eventTime")]
+        for field, value in (("firstTimestamp", None), ("lastTimestamp", None), ("source", {})):
+            one.setdefault(field, value)
+    for field, empty in (("eventTime", None), ("reportingComponent", ""), ("reportingInstance", "")):
+        one.setdefault(field, empty)
     namespace = one["involvedObject"].get("namespace") or "default"
     if namespace != one["metadata"].get("namespace") and one["involvedObject"].get("namespace"):
         return [field_invalid("involvedObject.namespace", namespace, "does not match event.namespace")]
@@ -364,20 +381,6 @@ def _check_lease(one: Obj) -> list[Cause]:
     return causes
 
 
-def _create_native_group(store: Store, one: Obj) -> list[Cause]:
-    spec = _spec(one)
-    policy = spec.get("schedulingPolicy") or {}
-    kinds = [kind for kind in ("basic", "gang") if kind in policy]
-    if len(kinds) != 1:
-        text = "must specify exactly one of: `basic`, `gang`"
-        return [field_invalid("spec.schedulingPolicy", policy, text)]
-    if kinds == ["gang"]:
-        count = (policy["gang"] or {}).get("minCount")
-        if not isinstance(count, int) or count < 1:
-            return [field_invalid("spec.schedulingPolicy.gang.minCount", count, "must be greater than or equal to 1")]
-    return []
-
-
 def _service(store: Store, one: Obj) -> list[Cause]:
     spec = _spec(one)
     spec.setdefault("type", "ClusterIP")
@@ -388,7 +391,11 @@ def _service(store: Store, one: Obj) -> list[Cause]:
     if spec["type"] == "ClusterIP" and "clusterIP" not in spec:
         seed = int(one["metadata"]["uid"].replace("-", "")[:6], 16)
         spec["clusterIP"] = f"10.{96 + seed % 16}.{seed // 16 % 256}.{seed // 4096 % 254 + 1}"
-        spec["clusterIPs"] = [spec["clusterIP"]]
+    if spec["type"] != "ExternalName":
+        spec.setdefault("clusterIPs", [spec.get("clusterIP", "None")])
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+        spec.setdefault("ipFamilies", ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
     one["status"] = {"loadBalancer": {}}
     return []
 
@@ -397,7 +404,16 @@ def _secret(store: Store, one: Obj) -> list[Cause]:
     one.setdefault("type", "Opaque")
     for key, text in (one.pop("stringData", None) or {}).items():
         one.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
-    return []
+    return _data_keys(one)
+
+
+def _data_keys(one: Obj) -> list[Cause]:
+    return [
+        field_invalid(f"{part}[{key}]", key, _DATA_KEY_TEXT)
+        for part in ("data", "binaryData")
+        for key in one.get(part) or {}
+        if not _DATA_KEY.match(key)
+    ]
 
 
 def _limit_range(store: Store, one: Obj) -> list[Cause]:
@@ -422,9 +438,11 @@ _CREATE: dict[str, Create] = {
     "storageclasses.storage.k8s.io": _create_storage_class,
     "events": _create_event,
     "leases.coordination.k8s.io": _create_lease,
-    "podgroups.scheduling.k8s.io": _create_native_group,
+    "podgroups.scheduling.k8s.io": native.create_group,
+    "workloads.scheduling.k8s.io": native.create_workload,
     "services": _service,
     "secrets": _secret,
+    "configmaps": lambda store, one: _data_keys(one),
     "limitranges": _limit_range,
 }
 _UPDATE: dict[str, Update] = {
@@ -437,9 +455,28 @@ _UPDATE: dict[str, Update] = {
     "statefulsets.apps": _update_replicated,
     "priorityclasses.scheduling.k8s.io": _update_priority_class,
     "poddisruptionbudgets.policy": _update_pdb,
+    "podgroups.scheduling.k8s.io": native.update_group,
+    "secrets": lambda store, old, new, status: _secret(store, new),
+    "configmaps": lambda store, old, new, status: _data_keys(new),
     "leases.coordination.k8s.io": lambda store, old, new, status: _check_lease(new),
 }
 
+FIXED_GENERATION = frozenset({"priorityclasses.scheduling.k8s.io"})
+"""Resources whose generation is 1 for ever."""
+RETURN_DELETED = frozenset(
+    {
+        "pods",
+        "podtemplates",
+        "persistentvolumes",
+        "persistentvolumeclaims",
+        "resourcequotas",
+        "serviceaccounts",
+        "storageclasses.storage.k8s.io",
+        "csidrivers.storage.k8s.io",
+        "csinodes.storage.k8s.io",
+    }
+)
+"""Resources whose DELETE answers with the object that is gone, not with a Status."""
 REQUIRE_VERSION = frozenset(
     {"leases.coordination.k8s.io", "poddisruptionbudgets.policy", "customresourcedefinitions.apiextensions.k8s.io"}
 )
