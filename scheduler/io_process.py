@@ -15,7 +15,7 @@ import threading
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import structlog
@@ -160,7 +160,7 @@ class IoProcess:
             cache,
             client,
             RequestObjects(client, self._watches.assembler, config.namespace),
-            self._elector,
+            cast(Any, self._elector),  # leading when the binder runs, so that it has an epoch
             settings=Settings(in_flight=config.binder.concurrency, history=config.binder.history),
             observer=self._reached,
             meter=self._metrics,

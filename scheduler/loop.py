@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
@@ -28,13 +27,24 @@ PAUSE_AFTER_CRASH = 1.0
 log = structlog.get_logger("muster.loop")
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOutcome:
-    """What one session gave: decisions, seconds by action, and counters for metrics."""
+class SessionOutcome(Protocol):
+    """What one session gave."""
 
-    decisions: Decisions
-    seconds: dict[str, float] = field(default_factory=dict)
-    counters: dict[str, float] = field(default_factory=dict)
+    @property
+    def decisions(self) -> Decisions:
+        """The whole output."""
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds by action."""
+
+    @property
+    def counters(self) -> dict[str, float]:
+        """Figures for metrics."""
+
+    @property
+    def wake_at(self) -> float | None:
+        """Run again at that time at the latest (seconds since the epoch), even if nothing happens."""
 
 
 class Link(Protocol):
@@ -81,6 +91,7 @@ class Loop:
         self._number = 0
         self._not_before = 0.0
         self._last_session = float("-inf")
+        self._wake_at: float | None = None
         self._last: tuple[Snapshot, Decisions] | None = None
 
     def run(self) -> None:
@@ -106,10 +117,10 @@ class Loop:
         now = self._timer()
         if self._store.changed:
             return max(0.0, self._not_before - now)
-        ends = [self._last_session + self._config.resync_period - now]
-        cool_down = self._store.next_due()
-        if cool_down is not None:
-            ends.append(cool_down - self._clock() + 0.001)
+        ends = [self._last_session + self._config.resync_period - now + 0.001]
+        due = self._due_at()
+        if due is not None:
+            ends.append(due - self._clock() + 0.001)
         return max(0.0, min(60.0, *ends))
 
     def _due(self) -> bool:
@@ -120,8 +131,13 @@ class Loop:
             return False
         if self._store.changed or now - self._last_session >= self._config.resync_period:
             return True
-        cool_down = self._store.next_due()
-        return cool_down is not None and self._clock() >= cool_down
+        due = self._due_at()
+        return due is not None and self._clock() >= due
+
+    def _due_at(self) -> float | None:
+        """When a cool-down ends, or something that waits to be said may be said."""
+        times = [at for at in (self._store.next_due(), self._wake_at) if at is not None]
+        return min(times, default=None)
 
     def _take(self, items: Sequence[feed.ToBrain]) -> bool:
         """Apply what arrived; return whether to go on."""
@@ -173,6 +189,7 @@ class Loop:
             self._last_session = self._timer()
             return
         self._last = (snapshot, outcome.decisions)
+        self._wake_at = None if outcome.wake_at is None else max(outcome.wake_at, self._clock() + BREATH)
         for item in outcome.decisions.items:
             if isinstance(item, Place):
                 self._store.assume(item, session_id)

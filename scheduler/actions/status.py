@@ -70,7 +70,8 @@ def phase_of(state: GroupState, *, admitted: bool) -> str:
     if not alive and (state.succeeded or state.failed):
         return "Completed" if not state.failed or len(state.succeeded) >= required_total(state) else "Failed"
     if is_running(state):
-        return "Degraded" if needs(state).total else "Running"
+        leaving = sum(bool(pod.node) for pod in state.terminating)  # until it is gone a member still counts here
+        return "Degraded" if needs(state).total > leaving else "Running"
     if state.placed:
         return "Scheduling"
     return "Inqueue" if admitted or state.group.phase not in (*AT_THE_DOOR, "Completed", "Failed") else "Pending"

@@ -1,0 +1,98 @@
+"""Configuration files: defaults, errors with a path and the nearest name, Volcano's form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from scheduler.app import load_configuration
+from scheduler.config import ConfigError, SchedulerConfiguration, parse, parse_duration
+
+ACTIONS, PLUGINS = ("enqueue", "allocate"), ("gang", "priority", "predicates", "queues", "binpack")
+HEAD = {"apiVersion": "config.muster.sh/v1alpha1", "kind": "SchedulerConfiguration"}
+
+
+def read(**keys: object) -> SchedulerConfiguration:
+    return parse({**HEAD, **keys}, actions=ACTIONS, plugins=PLUGINS)
+
+
+def test_the_default_file_says_just_the_defaults() -> None:
+    assert load_configuration(Path("config/default.yaml")) == SchedulerConfiguration()
+
+
+@pytest.mark.parametrize(
+    ("keys", "path", "hint"),
+    [
+        ({"sessionPeroid": "1s"}, "sessionPeroid", 'did you mean "sessionPeriod"'),
+        ({"solver": {"walLimit": "1s"}}, "solver.walLimit", 'did you mean "wallLimit"'),
+        ({"actions": "enqueue, alocate"}, "actions[1]", 'did you mean "allocate"'),
+        ({"actions": ""}, "actions", "names no action"),
+        ({"tiers": [{"plugins": [{"name": "gagn"}]}]}, "tiers[0].plugins[0].name", 'did you mean "gang"'),
+        (
+            {"tiers": [{"plugins": [{"name": "gang"}]}, {"plugins": [{"name": "gang"}]}]},
+            "tiers[1].plugins[0].name",
+            "already",
+        ),
+        ({"tiers": []}, "tiers", "non-empty"),
+        ({"sessionPeriod": "soon"}, "sessionPeriod", "not a duration"),
+        ({"solver": {"workers": 0}}, "solver.workers", "between 1"),
+        ({"solver": {"workers": True}}, "solver.workers", "integer"),
+        ({"leaderElection": {"leaseDuration": "1s"}}, "leaderElection", "renewDeadline"),
+        ({"schedulerNames": []}, "schedulerNames", "non-empty"),
+        ({"schedulerNames": [""]}, "schedulerNames[0]", "non-empty"),
+        ({"clientConnection": {"qps": -1}}, "clientConnection.qps", "between 0"),
+        ({"kind": "Other"}, "kind", "must be"),
+        ({"apiVersion": "v1"}, "apiVersion", "must be"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_path(keys: dict[str, object], path: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(**keys)
+    assert caught.value.path == path
+    assert hint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("1s", 1), ("500ms", 0.5), ("1m30s", 90), ("2h", 7200), (3, 3), (0.5, 0.5)]
+)
+def test_durations(text: object, seconds: float) -> None:
+    assert parse_duration("x", text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "1", "s", "-1s", "1s ", -1, True, None])
+def test_what_is_no_duration(text: object) -> None:
+    with pytest.raises(ConfigError, match="not a duration"):
+        parse_duration("x", text)
+
+
+def test_volcanos_configuration_is_taken_over_and_what_is_left_out_is_said() -> None:
+    document = yaml.safe_load("""
+    actions: "enqueue, allocate, backfill"
+    tiers:
+    - plugins:
+      - {name: priority, enableJobOrder: true}
+      - {name: gang, enablePreemptable: false}
+    - plugins: [{name: drf}, {name: predicates}, {name: proportion}, {name: binpack, arguments: {binpack.weight: 10}}]
+    configurations: [{name: enqueue, arguments: {overcommit-factor: 1.5}}]
+    """)
+    config = parse(document, actions=ACTIONS, plugins=PLUGINS)
+    assert config.actions == ("enqueue", "allocate")
+    assert [[plugin.name for plugin in tier] for tier in config.tiers] == [
+        ["priority", "gang"],
+        ["predicates", "queues", "binpack"],
+    ]
+    assert config.scheduler_names == ("volcano", "muster")
+    assert any('"drf"' in warning for warning in config.warnings)
+    assert any('"backfill"' in warning for warning in config.warnings)
+    assert any("arguments of binpack" in warning for warning in config.warnings)
+
+
+def test_a_file_that_is_not_yaml_or_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        load_configuration(tmp_path / "none.yaml")
+    file = tmp_path / "bad.yaml"
+    file.write_text("a: [")
+    with pytest.raises(ConfigError, match="not YAML"):
+        load_configuration(file)
