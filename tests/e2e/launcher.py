@@ -1,0 +1,183 @@
+"""`muster run` with accidents: the io process as it is, with a client and an observer that do what a plan says.
+
+    python -m tests.e2e.launcher PLAN --kubeconfig F --config F
+
+Decided here: what can go wrong, where, and what is noted down. Every request that may change something is written to a
+journal before it is sent, so that a test can tell what a process wrote and when. The product is not changed: it runs as
+its own class with another client type and its own hook.
+
+A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}), binds ({pod: fault}), where
+point is one of the binder's points, or request-unsent, request-sent, bind-unsent (in the client), kind is kill-io,
+kill-brain, kill-both or freeze, and a fault is {status | drop: before, unsure or after, times, wait}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from scheduler.app import RunOptions, load_configuration, with_options
+from scheduler.cluster.client import ApiClient, ApiError, OutcomeUnknown, Unreachable
+from scheduler.io_process import IoProcess
+from scheduler.model.bindrequest import BindRequest
+from scheduler.observe import logs
+from tests.controlplane import rest as plain
+
+Json = dict[str, Any]
+FOR_EVER = 1_000_000
+
+
+class Plan:
+    """What shall happen in this process; each accident once."""
+
+    def __init__(self, raw: Json) -> None:
+        self._journal = Path(raw["journal"]).open("a", buffering=1)
+        self._accident: Json | None = raw.get("accident")
+        self._calls: Json | None = raw.get("calls")
+        self._binds: dict[str, Json] = raw.get("binds", {})
+        self._seen: dict[str, int] = {}
+        self.kubeconfig = raw["kubeconfig"]
+        self.brain = 0
+
+    def note(self, what: str, **facts: Any) -> None:
+        """Write a line of the journal."""
+        line = {"what": what, "pid": os.getpid(), "at": time.time(), **facts}
+        self._journal.write(json.dumps(line) + "\n")
+
+    def reached(self, point: str) -> None:
+        """Do what is planned for this point."""
+        self._seen[point] = self._seen.get(point, 0) + 1
+        self.note("point", point=point)
+        if self._calls is not None and self._calls["point"] == point:
+            calls, self._calls = self._calls["requests"], None
+            self._call(calls)
+        accident = self._accident
+        if accident is not None and accident["point"] == point and self._seen[point] == accident.get("nth", 1):
+            self._accident = None
+            self._happen(accident["kind"])
+
+    def _call(self, calls: list[Json]) -> None:
+        """Change the cluster, with this process standing still: nothing of it can have been seen."""
+        config = json.loads(Path(self.kubeconfig).read_text())
+        cluster = config["clusters"][0]["cluster"]
+        authority = Path(self.kubeconfig).parent / "certs" / "apiserver.crt"
+        api = plain.Rest(cluster["server"], config["users"][0]["user"]["token"], str(authority))
+        for call in calls:
+            if call["method"] == "DELETE":
+                api.delete(call["path"], grace=0)
+            elif call["method"] == "POST":
+                api.create(call["path"], call["body"])
+            else:
+                api.patch(call["path"], call["body"], kind=call.get("kind", "merge"))
+            self.note("called", method=call["method"], path=call["path"])
+
+    def _happen(self, kind: str) -> None:
+        self.note("accident", kind=kind, brain=self.brain)
+        if kind == "freeze":
+            os.kill(self.brain, signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            self.note("woke")
+            return
+        if kind in ("kill-brain", "kill-both"):
+            os.kill(self.brain, signal.SIGKILL)
+        if kind in ("kill-io", "kill-both"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def fault_of(self, path: str) -> Json | None:
+        """Return what shall go wrong with this bind, and count it."""
+        fault = self._binds.get(path.split("/")[-2])
+        if fault is None or fault.get("times", 1) <= 0:
+            return None
+        fault["times"] = fault.get("times", 1) - 1
+        return fault
+
+
+class Client(ApiClient):
+    """The product's client, which notes what it sends and fails as planned."""
+
+    plan: Plan
+
+    async def request(self, method: str, path: str, **options: Any) -> bytes:
+        """Send, unless the plan says otherwise."""
+        if method == "GET":
+            return await super().request(method, path, **options)
+        plan, is_request = self.plan, method == "POST" and path.endswith("/bindrequests")
+        fault = None
+        if is_request:
+            plan.reached("request-unsent")
+        elif method == "POST" and path.endswith("/binding"):
+            plan.reached("bind-unsent")
+            fault = plan.fault_of(path)
+        if fault is not None:
+            plan.note("fault", path=path, fault=fault)
+            await asyncio.sleep(fault.get("wait", 0.0))
+            _fail_before(fault)
+        answer = await super().request(method, path, **options)
+        if fault is not None:
+            raise OutcomeUnknown("the answer was dropped by the test")
+        if is_request:
+            plan.reached("request-sent")
+        return answer
+
+    async def _once(self, method: str, path: str, *arguments: Any) -> bytes:
+        if method == "GET":
+            return await super()._once(method, path, *arguments)
+        self.plan.note("write", method=method, path=path)
+        answer = await super()._once(method, path, *arguments)
+        self.plan.note("done", method=method, path=path)
+        return answer
+
+
+def _fail_before(fault: Json) -> None:
+    if "status" in fault:
+        status, reason = fault["status"], fault.get("reason", "")
+        raise ApiError(status, reason, "planned by the test", retry_after=fault.get("retryAfter"))
+    if fault["drop"] == "before":
+        raise Unreachable("dropped by the test before it was sent")
+    if fault["drop"] == "unsure":
+        raise OutcomeUnknown("dropped by the test, and nobody knows")
+
+
+class Process(IoProcess):
+    """The io process with a plan."""
+
+    client_type = Client
+    plan: Plan
+
+    def _reached(self, point: str, request: BindRequest) -> None:
+        self.plan.reached(point)
+
+    def _start_brain(self) -> Any:
+        link = super()._start_brain()
+        assert self._brain is not None
+        self.plan.brain = self._brain.pid
+        self.plan.note("started", brain=self._brain.pid)
+        return link
+
+
+def main() -> int:
+    """Run until the end that the plan has in mind."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--kubeconfig", required=True)
+    parser.add_argument("--config", type=Path, required=True)
+    arguments = parser.parse_args()
+    options = RunOptions(kubeconfig=arguments.kubeconfig, config=arguments.config)
+    config = with_options(load_configuration(options.config), options)
+    logs.configure(config.log_format)
+    raw = json.loads(arguments.plan.read_text())
+    Client.plan = Process.plan = Plan({**raw, "kubeconfig": arguments.kubeconfig})
+    return uvloop.run(Process(config, options, None).run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

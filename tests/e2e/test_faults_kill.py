@@ -1,0 +1,62 @@
+"""Kill -9 at every boundary of the binder's work, then start again: a gang is whole or not there at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.stage import RENEW, Stage, binds_done, until
+
+pytestmark = pytest.mark.real
+POINTS = ("request-unsent", "request-sent", "after-first-bind", "after-last-bind", "before-status")
+WHO = ("kill-io", "kill-brain", "kill-both")
+IN_EVERY_RUN = {("kill-io", point) for point in POINTS} | {
+    ("kill-brain", "request-unsent"), ("kill-brain", "after-first-bind"),
+    ("kill-both", "request-sent"), ("kill-both", "after-first-bind"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("who", "point"),
+    [
+        pytest.param(who, point, marks=() if (who, point) in IN_EVERY_RUN else pytest.mark.slow)
+        for who in WHO
+        for point in POINTS
+    ],
+)
+def test_after_a_kill_and_a_restart_one_gang_is_whole_and_the_other_waits_whole(
+    stage: Stage, who: str, point: str
+) -> None:
+    first = stage.scheduler(accident={"point": point, "kind": who}).wait_leads()
+    stage.gang("one")
+    stage.gang("two")
+    first.accident()
+    code = first.wait_end()
+    assert code == (1 if who == "kill-brain" else -9)
+    stage.scheduler().wait_leads()
+    until(lambda: stage.bound() == 4, lambda: "\n".join(["one gang whole", *stage.picture()]))
+    started, waits = ("one", "two") if stage.bound("one") else ("two", "one")
+    stage.stays(started, 4)
+    stage.stays(waits, 0, 0.5)
+    until(lambda: stage.group(started).get("status", {}).get("phase") == "Running", lambda: str(stage.group(started)))
+    stage.check()
+    # What the dead process had assumed is free again, and what was bound is counted.
+    stage.delete(started)
+    stage.wait_bound(waits, 4)
+    stage.check()
+    for name in (f"{gang}-{number}" for gang in ("one", "two") for number in range(4)):
+        assert binds_done(stage.replicas, name) <= 1
+    for name in ("one-", "two-"):
+        assert stage.recorder.ever_bound(name) == 4
+    until(lambda: all(request.get("status", {}).get("phase") for request in stage.requests()), "requests are finished")
+
+
+def test_a_brain_that_dies_idle_ends_the_io_process_before_its_lease_would(stage: Stage) -> None:
+    import os
+    import signal
+    import time
+
+    replica = stage.scheduler().wait_leads()
+    os.kill(replica.brain, signal.SIGKILL)
+    began = time.monotonic()
+    assert replica.wait_end() == 1
+    assert time.monotonic() - began < RENEW + 3
