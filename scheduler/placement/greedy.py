@@ -248,7 +248,8 @@ def _take(
         if number in kinds:
             held = _limited(board, kinds, domains, limit, nodes, held)
     pods = np.clip(need[ids] - running(held, ids), 0, held)
-    board.put(number, nodes, pods)
+    used = pods > 0
+    board.put(number, nodes[used], pods[used])
     return segment_sums(pods, None if segments is None else ids, instance.segment_count)
 
 

@@ -5,7 +5,10 @@ Returns every violated rule in words, so that a wrong answer can be read; an emp
 
 from __future__ import annotations
 
-from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.placement.problem import (
     NODE,
@@ -20,74 +23,86 @@ from scheduler.placement.problem import (
     Within,
 )
 
+Row: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Nodes, and the pods of one demand on each."""
+
 
 def verify(problem: PlacementProblem, placement: Placement) -> list[str]:
     """Return what the placement violates; [] = valid."""
     if len(placement.counts) != len(problem.demands):
         return [f"{len(placement.counts)} rows for {len(problem.demands)} demands"]
-    failures = _form(problem, placement)
+    rows = []
+    for row in placement.counts:
+        pairs = np.array(row, dtype=np.int64).reshape(-1, 2)
+        rows.append((pairs[:, 0], pairs[:, 1]))
+    failures = _form(problem, rows)
     if failures:
         return failures
-    on_node = [dict(row) for row in placement.counts]
-    totals = [sum(row.values()) for row in on_node]
-    failures = _demands(problem, on_node, totals) + _capacity(problem, on_node)
-    for rule in problem.rules:
-        failures.extend(_rule(problem, rule, on_node, totals))
+    totals = [int(pods.sum()) for _, pods in rows]
+    failures = _demands(problem, rows, totals) + _capacity(problem, rows, totals)
+    if problem.rules:
+        on_node = [dict(row) for row in placement.counts]
+        for rule in problem.rules:
+            failures.extend(_rule(problem, rule, on_node, totals))
     if not problem.maximize and not failures:
         failures = _surplus(problem, totals)
     return failures
 
 
-def _form(problem: PlacementProblem, placement: Placement) -> list[str]:
+def _form(problem: PlacementProblem, rows: list[Row]) -> list[str]:
     size = len(problem.nodes.names)
     failures = []
-    for demand, row in zip(problem.demands, placement.counts, strict=True):
-        nodes = [node for node, _ in row]
-        if any(not 0 <= node < size for node in nodes):
+    for demand, (nodes, pods) in zip(problem.demands, rows, strict=True):
+        if nodes.size and (int(nodes.min()) < 0 or int(nodes.max()) >= size):
             failures.append(f"{demand.name}: a node that does not exist")
-        if any(before >= after for before, after in pairwise(nodes)):
+        if (nodes[1:] <= nodes[:-1]).any():
             failures.append(f"{demand.name}: nodes are not in order")
-        if any(count <= 0 for _, count in row):
+        if (pods <= 0).any():
             failures.append(f"{demand.name}: not a positive number of pods on a node")
     return failures
 
 
-def _demands(problem: PlacementProblem, on_node: list[dict[int, int]], totals: list[int]) -> list[str]:
+def _demands(problem: PlacementProblem, rows: list[Row], totals: list[int]) -> list[str]:
     failures = []
     names = problem.nodes.names
-    for demand, row, total in zip(problem.demands, on_node, totals, strict=True):
+    for demand, (nodes, pods), total in zip(problem.demands, rows, totals, strict=True):
         if total > demand.count:
             failures.append(f"{demand.name}: {total} placed, at most {demand.count}")
         if total < demand.minimum:
             failures.append(f"{demand.name}: {total} placed, at least {demand.minimum}")
-        for node, count in row.items():
-            if demand.mask is not None and not demand.mask[node]:
-                failures.append(f"{demand.name}: on {names[node]}, which may not host it")
-            if demand.max_per_node is not None and count > demand.max_per_node:
-                failures.append(f"{demand.name}: {count} on {names[node]}, at most {demand.max_per_node}")
+        if demand.mask is not None:
+            barred = nodes[~demand.mask[nodes]].tolist()
+            failures.extend(f"{demand.name}: on {names[node]}, which may not host it" for node in barred)
+        if demand.max_per_node is not None:
+            crowded = nodes[pods > demand.max_per_node].tolist()
+            failures.extend(f"{demand.name}: more than {demand.max_per_node} on {names[node]}" for node in crowded)
     return failures
 
 
-def _capacity(problem: PlacementProblem, on_node: list[dict[int, int]]) -> list[str]:
-    """Sums in Python integers: nothing overflows."""
-    failures = []
-    nodes = problem.nodes
-    requests = [[(row, value) for row, value in enumerate(d.requests.tolist()) if value] for d in problem.demands]
-    used: dict[int, dict[int, int]] = {}
-    pods: dict[int, int] = {}
-    for asked, row in zip(requests, on_node, strict=True):
-        for node, count in row.items():
-            pods[node] = pods.get(node, 0) + count
-            sums = used.setdefault(node, {})
-            for resource, value in asked:
-                sums[resource] = sums.get(resource, 0) + value * count
-    for node, sums in used.items():
-        for resource, value in sums.items():
-            free = int(nodes.free[resource, node])
-            if value > free:
-                failures.append(f"{nodes.names[node]}: {value} {nodes.resources[resource]} asked, {free} free")
-        if pods[node] > int(nodes.slots[node]):
-            failures.append(f"{nodes.names[node]}: {pods[node]} pods, {int(nodes.slots[node])} slots")
+def _capacity(problem: PlacementProblem, rows: list[Row], totals: list[int]) -> list[str]:
+    """Pods and amounts on every node. Where 64 bits could overflow, in Python integers."""
+    failures: list[str] = []
+    view = problem.nodes
+    size = len(view.names)
+    pods = np.zeros(size, dtype=np.int64)
+    for nodes, counts in rows:
+        pods[nodes] += counts
+    full = np.flatnonzero((pods > 0) & (pods > view.slots)).tolist()
+    failures.extend(f"{view.names[node]}: {pods[node]} pods, {view.slots[node]} slots" for node in full)
+    for resource, name in enumerate(view.resources):
+        needs = [int(demand.requests[resource]) for demand in problem.demands]
+        if not any(needs):
+            continue
+        small = sum(need * total for need, total in zip(needs, totals, strict=True)) < 2**62
+        used = np.zeros(size, dtype=np.int64 if small else object)
+        asked = np.zeros(size, dtype=np.bool_)
+        for need, (nodes, counts) in zip(needs, rows, strict=True):
+            if need:
+                used[nodes] += need * (counts if small else counts.astype(object))
+                asked[nodes] = True
+        free = view.free[resource]
+        over = np.flatnonzero(asked & (used > free)).tolist()
+        failures.extend(f"{view.names[n]}: {used[n]} {name} asked, {free[n]} free" for n in over)
     return failures
 
 

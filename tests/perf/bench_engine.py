@@ -1,0 +1,201 @@
+"""How long placement takes at 5,000 nodes x 8 GPUs. Run: python -m tests.perf.bench_engine
+
+Each case is decided several times on the same problem; the table shows the median and the worst, in wall time and CPU
+time of this process (on a machine that does other things, the latter is the one to compare), against the target.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scheduler.placement import (
+    Apart,
+    Demand,
+    Infeasible,
+    Minimum,
+    NodeView,
+    Placement,
+    PlacementProblem,
+    Within,
+    place,
+    warm_up,
+)
+from scheduler.placement.bounds import bound
+from scheduler.placement.instance import build
+
+NODES, GPUS, CPUS, MEMORY = 5000, 8, 96, 1024
+GIB = 2**30
+FAR = 100.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question, the answer that it must get, and how fast (milliseconds)."""
+
+    name: str
+    problem: PlacementProblem
+    expect: str
+    target: float
+
+
+def cluster(seed: int = 7, size: int = NODES) -> NodeView:
+    """A cluster about four fifths full, whose nodes nearly all differ: cores in thousandths, memory in bytes."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(3, size=size, p=[0.5, 0.15, 0.35])
+    used = np.where(kind == 0, GPUS, np.where(kind == 1, 0, rng.integers(1, GPUS, size)))
+    cpu = np.minimum(CPUS * 1000, used * rng.integers(6_000, 12_000, size) + rng.integers(0, 2_000, size))
+    memory = np.minimum(MEMORY * GIB, used * rng.integers(60, 120, size) * GIB + rng.integers(0, GIB, size))
+    free = np.stack([GPUS - used, CPUS * 1000 - cpu, MEMORY * GIB - memory]).astype(np.int64)
+    numbers = np.arange(size)
+    return NodeView(
+        names=[f"node-{number:05}" for number in range(size)],
+        resources=("nvidia.com/gpu", "cpu", "memory"),
+        free=free,
+        slots=(110 - 2 * used).astype(np.int64),
+        domains={"rack": (numbers // 16).astype(np.int32), "block": (numbers // 128).astype(np.int32)},
+        domain_names={
+            "rack": [f"rack-{number}" for number in range(size // 16 + 1)],
+            "block": [f"block-{number}" for number in range(size // 128 + 1)],
+        },
+    )
+
+
+def demand(name: str, gpus: int, cores: int, gib: int, count: int, scores: np.ndarray | None = None) -> Demand:
+    """So many identical pods, all needed."""
+    return Demand(name, np.array([gpus, cores * 1000, gib * GIB], dtype=np.int64), count, count, scores=scores)
+
+
+def gang(scale: float = 1.0) -> tuple[Demand, ...]:
+    """A gang of six roles with six different vectors."""
+    roles = [
+        ("launcher", 0, 24, 64, 1),
+        ("trainer", 8, 64, 512, 8),
+        ("rollout", 1, 6, 48, 48),
+        ("actor", 0, 12, 32, 40),
+        ("prefill", 4, 16, 128, 12),
+        ("decode", 2, 20, 64, 24),
+    ]
+    return tuple(demand(name, g, c, m, max(1, round(n * scale))) for name, g, c, m, n in roles)
+
+
+def awkward(scale: float) -> tuple[Demand, ...]:
+    """A gang whose sizes leave pieces on every node: sums say yes long after it stopped fitting."""
+    roles = [("wide", 5, 20, 128, 10), ("middle", 3, 30, 96, 20), ("narrow", 1, 40, 64, 8), ("feeder", 0, 50, 32, 8)]
+    return tuple(demand(name, g, c, m, max(1, round(n * scale))) for name, g, c, m, n in roles)
+
+
+def beyond(problem: PlacementProblem, make) -> PlacementProblem:
+    """Grow a gang until sums still allow it and one step more would not: what remains is a question of packing."""
+    low, high = 0.05, 2000.0
+    for _ in range(24):
+        middle = (low * high) ** 0.5
+        if bound(build(replace(problem, demands=make(middle)))).alive.any():
+            low = middle
+        else:
+            high = middle
+    return replace(problem, demands=make(low))
+
+
+def cases() -> Iterator[Case]:
+    """Yield the questions."""
+    nodes = cluster()
+    many = PlacementProblem(nodes, (demand("worker", 1, 8, 64, 512),))
+    scores = np.random.default_rng(3).integers(0, 100, NODES)
+    rack, block = Within("rack"), Within("block")
+    yield Case("512 identical pods, pack", many, "placed", 20)
+    yield Case("512 identical pods, spread", replace(many, objective="spread"), "placed", 20)
+    scored = (demand("worker", 1, 8, 64, 512, scores),)
+    yield Case("512 identical pods, scores", replace(many, demands=scored, objective="scores"), "placed", 20)
+    yield Case("512 identical pods, one block preferred", replace(many, rules=(Within("block", False),)), "placed", 20)
+    yield Case("512 identical pods, 1 a node", replace(many, rules=(Apart("", 1),)), "placed", 20)
+    yield Case(
+        "32 identical pods, one rack", PlacementProblem(nodes, (demand("w", 1, 8, 64, 32),), (rack,)), "placed", 20
+    )
+    surplus = Demand("worker", many.demands[0].requests, 10_000)
+    yield Case("as many as fit of 10,000 pods", PlacementProblem(nodes, (surplus,), maximize=True), "placed", 20)
+    six = PlacementProblem(nodes, gang())
+    yield Case("6 roles, 133 pods", six, "placed", FAR)
+    yield Case("6 roles, 1,330 pods", replace(six, demands=gang(10)), "placed", FAR)
+    yield Case("6 roles, one block", replace(six, demands=gang(0.25), rules=(block,)), "placed", FAR)
+    loose = tuple(replace(role, minimum=0) for role in gang())
+    yield Case(
+        "6 roles, any 100 of 133", replace(six, demands=loose, rules=(Minimum(tuple(range(6)), 100),)), "placed", FAR
+    )
+    yield Case("no: 20,000 identical pods", replace(many, demands=(demand("w", 1, 8, 64, 20_000),)), "refused", FAR)
+    yield Case(
+        "no: 600 identical pods in one rack",
+        replace(many, demands=(demand("w", 1, 8, 64, 600),), rules=(rack,)),
+        "refused",
+        FAR,
+    )
+    yield Case("no: 6 roles by sums", replace(six, demands=gang(200)), "refused", FAR)
+    yield Case("6 roles, as large as sums allow", beyond(six, gang), "placed", FAR)
+    yield Case("6 roles, as large as a block's sums allow", beyond(replace(six, rules=(block,)), gang), "placed", FAR)
+    yield Case("no: 4 awkward roles by search", beyond(six, awkward), "refused", FAR)
+    yield Case(
+        "no: 4 awkward roles in one rack by search", beyond(replace(six, rules=(rack,)), awkward), "refused", FAR
+    )
+
+
+def outcome(answer: Placement | Infeasible) -> tuple[str, str]:
+    """Return placed or refused, and by what."""
+    if isinstance(answer, Placement):
+        return "placed", answer.method
+    return "refused" if answer.proven else "unknown", answer.cause
+
+
+def measure(case: Case, rounds: int) -> tuple[bool, str]:
+    """Return whether the case held, and its row."""
+    walls, cpus = [], []
+    answer = place(case.problem)
+    for _ in range(rounds):
+        wall, cpu = time.perf_counter(), time.process_time()
+        answer = place(case.problem)
+        walls.append((time.perf_counter() - wall) * 1e3)
+        cpus.append((time.process_time() - cpu) * 1e3)
+    got, how = outcome(answer)
+    wall = statistics.median(walls)
+    held = got == case.expect and wall < case.target
+    pods = sum(d.count for d in case.problem.demands)
+    row = (
+        f"{case.name:<44} {pods:>6} {got:<8} {how:<9} {wall:>9.2f} {max(walls):>9.2f} {statistics.median(cpus):>9.2f}"
+        f" {case.target:>7.0f}  {'ok' if held else 'MISS'}"
+    )
+    return held, row
+
+
+def main() -> int:
+    """Print the table; exit 1 when a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    warm_up()
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"python -m tests.perf.bench_engine --rounds {rounds}")
+    print(
+        f"{NODES} nodes x {GPUS} GPUs; {os.cpu_count()} cores {platform.machine()}, load {load}, Python {platform.python_version()}"
+    )
+    print(
+        f"{'case':<44} {'pods':>6} {'answer':<8} {'by':<9} {'median ms':>9} {'worst ms':>9} {'CPU ms':>9} {'target':>7}"
+    )
+    good = True
+    for case in cases():
+        held, row = measure(case, rounds)
+        good &= held
+        print(row, flush=True)
+    print(f"largest memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
