@@ -6,15 +6,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from scheduler.cli import reading
-from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, with_client
+from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, note, timestamp, with_client
 from scheduler.cluster.bindrequests import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
-from scheduler.model.groups import PodGroup
-from scheduler.model.pods import Pod
+from scheduler.model.groups import GroupState, PodGroup
+from scheduler.model.pods import Condition
 from scheduler.model.quantity import format_amount
 from scheduler.model.resources import add
 
 Row = dict[str, Any]
+_SCHEDULED = ("Scheduled", "PodGroupInitiallyScheduled", "PodGroupScheduled")
+_GENERAL = ("Unschedulable", "NotEnoughResources", "NotEnoughTasks")
+"""Reasons that say less than the message, which begins with its own."""
 COLUMNS = {
     "groups": ("namespace", "name", "dialect", "queue", "phase", "bound", "minimum", "age", "reason"),
     "queues": ("name", "dialect", "parent", "state", "weight", "deserved", "limit"),
@@ -51,48 +54,77 @@ def list_objects(
             if not rows:
                 complain(f"no {kind[:-1]} {name}" + (f" in namespace {where}" if where and kind == "groups" else ""))
                 return NOT_FOUND
+        if not rows and output in ("table", "wide"):
+            scoped = where is not None and kind in ("groups", "requests")
+            note(f"no {kind} found" + (f" in namespace {where}" if scoped else ""))
+            return OK
         emit(rows, COLUMNS[kind], output)
         return OK
 
     return with_client(kubeconfig, context, work)
 
 
-def waiting_reason(group: PodGroup, members: list[Pod]) -> str:
-    """Return why a group waits as its members' conditions tell it, or its own conditions."""
-    for pod in members:
-        if pod.waiting and pod.condition is not None and pod.condition.status == "False":
-            return f"{pod.condition.reason}: {pod.condition.message}"
-    for condition in group.conditions:
-        bad = condition.type == "Unschedulable" and condition.status == "True"
-        if bad or (condition.type in ("Scheduled", "PodGroupInitiallyScheduled") and condition.status == "False"):
-            return f"{condition.reason}: {condition.message}"
+def waiting_reason(state: GroupState) -> str:
+    """Return why a group waits, or "": what its own object says, else what its members' conditions say."""
+    group = state.group
+    if state.missing_object:
+        return f"PodGroupNotFound: PodGroup {group.name} does not exist"
+    if state.waiting or state.gated or not state.placed:
+        for condition in group.conditions:
+            bad = condition.type == "Unschedulable" and condition.status == "True"
+            if bad or (condition.type in _SCHEDULED and condition.status == "False"):
+                return _said(condition)
+    for pod in (*state.waiting, *state.gated):
+        if pod.condition is not None and pod.condition.status == "False":
+            return _said(pod.condition)
     return ""
 
 
+def _said(condition: Condition) -> str:
+    """Return the message; where it does not begin with the reason in words, the reason before it."""
+    message = condition.message
+    if not message or message.startswith((f"{condition.reason}:", "0/")) or condition.reason in _GENERAL:
+        return message or condition.reason
+    return f"{condition.reason}: {message}"
+
+
+def phase_of(state: GroupState) -> str:
+    """Return the phase that the object says; for a group without one, what its members amount to."""
+    group = state.group
+    if group.phase or group.has_object:
+        return "Missing" if state.missing_object else group.phase or "Pending"
+    if state.waiting or state.gated:
+        return "Running" if state.ever_ran else "Pending"
+    return "Running" if state.bound or state.assumed else "Completed"
+
+
+def dialect_of(group: PodGroup) -> str:
+    """Return the dialect for people: a group by annotation is told by the kind of its owner."""
+    return group.kind.lower() if group.dialect == "owner" else group.dialect
+
+
 async def _groups(client: ApiClient, namespace: str | None) -> list[Row]:
-    members: dict[str, list[Pod]] = {}
-    for pod, _ in await reading.pods(client, namespace):
-        if pod.group:
-            members.setdefault(pod.group, []).append(pod)
-    rows = []
-    for group in await reading.groups(client, namespace):
-        mine = members.get(group.key, [])
-        bound = sum(bool(pod.node) and not pod.finished for pod in mine)
-        rows.append(
-            {
-                "namespace": group.namespace,
-                "name": group.name,
-                "dialect": group.dialect,
-                "queue": group.queue,
-                "phase": group.phase or "Pending",
-                "bound": bound,
-                "minimum": group.min_member,
-                "members": len(mine),
-                "age": age(group.created),
-                "reason": waiting_reason(group, mine),
-            }
-        )
-    return rows
+    pods = [pod for pod, _ in await reading.pods(client, namespace)]
+    return [
+        {
+            "namespace": state.group.namespace,
+            "name": state.group.name,
+            "dialect": dialect_of(state.group),
+            "queue": state.queue,
+            "phase": phase_of(state),
+            "bound": len(state.bound),
+            "minimum": None if state.missing_object else state.group.min_member,
+            "members": state.existing,
+            "gated": len(state.gated),
+            "succeeded": len(state.succeeded),
+            "failed": len(state.failed),
+            "created": timestamp(state.group.created),
+            "age": age(state.group.created),
+            "reason": waiting_reason(state),
+        }
+        for state in reading.states(await reading.groups(client, namespace), pods)
+        if state.group.dialect != "pod"
+    ]
 
 
 def _shown(amounts: tuple[tuple[str, int], ...]) -> dict[str, str]:
@@ -120,7 +152,7 @@ async def _nodes(client: ApiClient, _: str | None) -> list[Row]:
     on: dict[str, list[tuple[tuple[str, int], ...]]] = {}
     for pod, shape in await reading.pods(client, None):
         if pod.node and not pod.finished:
-            on.setdefault(pod.node, []).append(shape.requests if pod.charge is None else pod.charge)
+            on.setdefault(pod.node, []).append(reading.requests(pod, shape))
     return [
         {
             "name": node.name,
@@ -155,6 +187,7 @@ async def _requests(client: ApiClient, namespace: str | None) -> list[Row]:
             "phase": request.phase or "Pending",
             "gangs": len(request.gangs),
             "pods": sum(len(gang.assignments) for gang in request.gangs),
+            "created": timestamp(request.created),
             "age": age(request.created),
             "failures": sum(len(outcome.failures) for outcome in request.outcomes),
         }

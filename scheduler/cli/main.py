@@ -41,6 +41,21 @@ class Output(enum.StrEnum):
     NAME = "name"
 
 
+class Told(enum.StrEnum):
+    """How one thing is told."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+class Data(enum.StrEnum):
+    """Forms of data."""
+
+    JSON = "json"
+    YAML = "yaml"
+
+
 class Kind(enum.StrEnum):
     """What `muster get` lists."""
 
@@ -156,9 +171,9 @@ def get(
 
 @app.command()
 def why(
-    target: Annotated[str, typer.Argument(help="A pod or a group: NAME, pod/NAME or group/NAME.")],
+    target: Annotated[str, typer.Argument(help="A group or a pod: NAME, group/NAME or pod/NAME.")],
     namespace: Namespace = None,
-    output: OutputOption = Output.TABLE,
+    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -187,7 +202,7 @@ def replay(
     config: Annotated[
         Path | None, typer.Option("--config", help="Decide with this configuration instead of the saved one.")
     ] = None,
-    output: OutputOption = Output.YAML,
+    output: Annotated[Data, typer.Option("--output", "-o", help="json or yaml.")] = Data.YAML,
 ) -> None:
     """Run one session on a saved snapshot, offline, and print its decisions."""
     from scheduler.cli.snapshots import run_again

@@ -24,6 +24,11 @@ def complain(message: str) -> None:
     print(f"error: {message}", file=sys.stderr)
 
 
+def note(message: str) -> None:
+    """Print a remark to stderr; stdout holds objects only."""
+    print(message, file=sys.stderr)
+
+
 def with_client(kubeconfig: str | None, context: str | None, call: Callable[[ApiClient], Awaitable[int]]) -> int:
     """Run `call` with a client and turn what goes wrong into a message and an exit code."""
 
@@ -54,10 +59,13 @@ def emit(rows: Sequence[dict[str, Any]], columns: Sequence[str], output: str, na
         for row in rows:
             print("/".join(str(row[key]) for key in ("namespace", name_key) if row.get(key)))
     else:
-        _table(rows, list(rows[0]) if output == "wide" and rows else columns)
+        table(rows, list(rows[0]) if output == "wide" and rows else columns)
 
 
-def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    """Print rows as a table of `columns`: wrapped on a terminal, one row a line elsewhere."""
+    if not rows:
+        return
     texts = [[_cell(row.get(column)) for column in columns] for row in rows]
     if not sys.stdout.isatty():
         lines = [[column.upper() for column in columns], *texts]
@@ -65,12 +73,12 @@ def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
         for line in lines:
             print("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.upper(), overflow="fold")
+        drawn.add_column(column.upper(), overflow="fold")
     for line in texts:
-        table.add_row(*line)
-    Console().print(table)
+        drawn.add_row(*line)
+    Console().print(drawn)
 
 
 def _cell(value: object) -> str:
@@ -79,6 +87,11 @@ def _cell(value: object) -> str:
     if isinstance(value, dict):
         return ",".join(f"{key}={item}" for key, item in value.items())
     return str(value)
+
+
+def timestamp(created: float) -> str:
+    """Return seconds since the epoch as Kubernetes writes times; "" for 0."""
+    return datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if created else ""
 
 
 def age(created: float) -> str:

@@ -6,18 +6,22 @@ served has no objects; any other refusal is an error.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import msgspec
 
+from scheduler.cli.output import complain
 from scheduler.cluster.client import ApiClient, ApiError, path_of
+from scheduler.cluster.members import group_key, group_state
 from scheduler.dialects import core
 from scheduler.dialects.base import Dialect, DialectResource
 from scheduler.dialects.registry import DIALECTS
-from scheduler.model.groups import PodGroup
+from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
+from scheduler.model.resources import Amounts
 
 T = TypeVar("T")
 EVERY_NAME: frozenset[str] = frozenset()
@@ -69,34 +73,80 @@ async def served_version(client: ApiClient, resource: DialectResource) -> str:
     return ""
 
 
+def _decoded(raws: list[tuple[str, msgspec.Raw]], decode: Callable[[msgspec.Raw, str], T]) -> list[T]:
+    """Decode what can be decoded; an object that cannot be is told of and stops no other."""
+    found = []
+    for version, raw in raws:
+        try:
+            found.append(decode(raw, version))
+        except core.Undecodable as error:
+            complain(str(error))
+    return found
+
+
 async def groups(client: ApiClient, namespace: str | None) -> list[PodGroup]:
-    """Return the groups of all dialects, by namespace and name."""
-    found = [
-        dialect.decode_group(raw, version)
-        for dialect in DIALECTS
-        for version, raw in await _served(client, dialect, "group", namespace)
-    ]
-    return sorted(found, key=lambda group: (group.namespace, group.name, group.dialect))
+    """Return the group objects of all dialects and the Jobs that are annotated with a minimum."""
+    found: list[PodGroup] = []
+    for dialect in DIALECTS:
+        found += _decoded(await _served(client, dialect, "group", namespace), dialect.decode_group)
+    jobs = [("batch/v1", raw) for raw in await items(client, path_of("batch", "v1", "jobs", namespace))]
+    owners = _decoded(jobs, lambda raw, version: core.decode_owner(raw, "Job", version))
+    return found + [group for group in owners if group is not None]
 
 
 async def queues(client: ApiClient) -> list[Queue]:
     """Return the queues of all dialects, by name."""
-    found = [
-        dialect.decode_queue(raw, version)
-        for dialect in DIALECTS
-        for version, raw in await _served(client, dialect, "queue", None)
-    ]
+    found: list[Queue] = []
+    for dialect in DIALECTS:
+        found += _decoded(await _served(client, dialect, "queue", None), dialect.decode_queue)
     return sorted(found, key=lambda queue: (queue.name, queue.dialect))
 
 
 async def pods(client: ApiClient, namespace: str | None) -> list[tuple[Pod, Shape]]:
     """Return the pods of a namespace (None: all)."""
-    raws = await items(client, path_of("", "v1", "pods", namespace))
-    return [core.decode_pod(raw, EVERY_NAME) for raw in raws]
+    raws = [("v1", raw) for raw in await items(client, path_of("", "v1", "pods", namespace))]
+    return _decoded(raws, lambda raw, _: core.decode_pod(raw, EVERY_NAME))
 
 
 async def nodes(client: ApiClient) -> list[Node]:
     """Return the nodes, by name."""
-    return sorted(
-        (core.decode_node(raw) for raw in await items(client, path_of("", "v1", "nodes"))), key=lambda node: node.name
+    raws = [("v1", raw) for raw in await items(client, path_of("", "v1", "nodes"))]
+    return sorted(_decoded(raws, lambda raw, _: core.decode_node(raw)), key=lambda node: node.name)
+
+
+def states(groups: Iterable[PodGroup], pods: Iterable[Pod]) -> list[GroupState]:
+    """Return the groups with their members, by namespace and name, as the scheduler sees them.
+
+    Also those whose object is missing. A pod that stands alone is a group of one.
+    """
+    known = {group.key: group for group in groups}
+    members: dict[str, list[Pod]] = {key: [] for key, group in known.items() if group.has_object}
+    for pod in pods:
+        members.setdefault(group_key(pod, known), []).append(pod)
+    made = (
+        group_state(
+            key,
+            known.get(key),
+            mine,
+            assumed={},
+            priorities={},
+            namespace_queue=lambda _, default: default,
+            ran=(),
+        )
+        for key, mine in members.items()
     )
+    found = [state for state in made if state is not None]
+    return sorted(found, key=lambda state: (state.group.namespace, state.group.name, state.group.dialect))
+
+
+def members_of(state: GroupState) -> list[Pod]:
+    """Return all members of a group, in their order."""
+    everyone = (
+        *state.waiting, *state.gated, *state.assumed, *state.bound, *state.terminating, *state.succeeded, *state.failed
+    )  # fmt: skip
+    return sorted(everyone, key=lambda pod: (pod.index < 0, pod.index, len(pod.name), pod.name))
+
+
+def requests(pod: Pod, shape: Shape) -> Amounts:
+    """Return what a node is charged for a pod."""
+    return shape.requests if pod.charge is None else pod.charge

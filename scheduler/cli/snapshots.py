@@ -23,12 +23,19 @@ def save(address: str, output: Path) -> int:
         with urllib.request.urlopen(url, timeout=60) as answer:
             data = answer.read()
     except urllib.error.HTTPError as error:
-        complain(f"{url}: {error.code} {error.read().decode(errors='replace')[:300]}")
+        complain(f"{url}: {error.code} {error.read().decode(errors='replace')[:300].strip()}")
         return FAILED
     except (urllib.error.URLError, OSError) as error:
-        complain(f"{url}: {error}")
+        complain(f"{url}: {getattr(error, 'reason', error)}")
         return UNREACHABLE
-    output.write_bytes(data)
+    if not data:
+        complain(f"{url}: no session has run yet; is this the leader, and are its caches synced?")
+        return FAILED
+    try:
+        output.write_bytes(data)
+    except OSError as error:
+        complain(f"{output}: {error.strerror}")
+        return FAILED
     print(f"{output}: {len(data)} bytes")
     return OK
 
@@ -39,8 +46,11 @@ def run_again(file: Path, config: Path | None, output: str) -> int:
         saved = replay.load(file.read_bytes())
         configuration = load_configuration(config) if config else saved.config
         outcome = make_sessions(configuration).run(saved.snapshot, saved.session)
-    except (replay.BadSnapshotFile, ConfigError, BadPlugin) as error:
+    except replay.BadSnapshotFile as error:
         complain(f"{file}: {error}")
+        return USAGE
+    except (ConfigError, BadPlugin) as error:
+        complain(f"{config or file}: {error}")
         return USAGE
     decided = replay.plain(outcome.decisions)
     document = {"session": saved.session, "generation": saved.snapshot.generation, "decisions": decided}

@@ -1,79 +1,219 @@
-"""`muster why`: why a pod or a gang waits, from what the scheduler wrote on the objects."""
+"""`muster why`: why a pod or a gang waits, from what the scheduler wrote on the objects, and who holds what it needs.
+
+Decided here: what is told. The reason is the scheduler's; the holders are counted from the pods as they are now. Works
+with a read-only kubeconfig and without a running scheduler.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scheduler.cli import reading
-from scheduler.cli.get import waiting_reason
-from scheduler.cli.output import NOT_FOUND, OK, complain, emit, with_client
-from scheduler.cluster.client import ApiClient
-from scheduler.model.groups import PodGroup
-from scheduler.model.pods import Pod
+from scheduler.cli.get import dialect_of, phase_of, waiting_reason
+from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, emit, note, table, with_client
+from scheduler.cluster.client import ApiClient, ApiError
+from scheduler.cluster.members import group_key, holder
+from scheduler.model.groups import GroupState, PodGroup
+from scheduler.model.nodes import Node
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.quantity import format_amount
+from scheduler.model.resources import Amounts, add
+
+Facts = dict[str, Any]
+_KINDS = {
+    "": "any", "pod": "pod", "pods": "pod", "po": "pod",
+    "group": "group", "groups": "group", "podgroup": "group", "podgroups": "group", "pg": "group", "job": "group",
+}  # fmt: skip
+_LISTED = 3
+"""Nodes that are named for a holder."""
 
 
 def explain(target: str, *, kubeconfig: str | None, context: str | None, namespace: str | None, output: str) -> int:
     """Print why `target` (NAME, pod/NAME or group/NAME) waits; exit code."""
     kind, _, name = target.rpartition("/")
-    if kind not in ("", "pod", "po", "pods", "group", "groups", "podgroup", "podgroups"):
+    if kind not in _KINDS or not name:
         complain(f"{target}: write NAME, pod/NAME or group/NAME")
-        return 2
+        return USAGE
 
     async def work(client: ApiClient) -> int:
         where = namespace or client.credentials.identity.namespace or "default"
-        members = [pod for pod, _ in await reading.pods(client, where)]
-        known = await reading.groups(client, where)
-        pod = next((pod for pod in members if pod.name == name), None) if not kind.startswith("g") else None
-        if pod is not None and not kind.startswith("podgroup"):
-            group = next((group for group in known if group.key == pod.group), None)
-            return _tell(_facts(group, [pod] if group is None else _of(members, group), pod), output)
-        found = (
-            [group for group in known if group.name == name]
-            if not kind.startswith("po") or kind[:8] == "podgroup"
-            else []
-        )
-        if not found:
-            complain(f"namespace {where} has no pod and no group {name}")
+        found = await reading.pods(client, where)
+        states = reading.states(await reading.groups(client, where), [pod for pod, _ in found])
+        chosen = _choose(states, [pod for pod, _ in found], name, _KINDS[kind])
+        if not chosen:
+            what = {"any": "no group and no pod", "pod": "no pod", "group": "no group"}[_KINDS[kind]]
+            complain(f"namespace {where} has {what} {name}")
             return NOT_FOUND
-        for group in found:
-            _tell(_facts(group, _of(members, group), None), output)
+        told = [await _facts(client, state, pod, found) for state, pod in chosen]
+        if output in ("json", "yaml"):
+            emit(told, (), output)
+        else:
+            for number, facts in enumerate(told):
+                print(end="\n" if number else "")
+                _tell(facts)
         return OK
 
     return with_client(kubeconfig, context, work)
 
 
-def _of(members: list[Pod], group: PodGroup) -> list[Pod]:
-    return [pod for pod in members if pod.group == group.key]
+def _choose(
+    states: list[GroupState], pods: list[Pod], name: str, kind: str
+) -> list[tuple[GroupState | None, Pod | None]]:
+    """Return the groups of that name, and else the pod with its group (None: it stands alone and is placed)."""
+    if kind != "pod":
+        groups = [state for state in states if state.group.name == name and state.group.dialect != "pod"]
+        if groups or kind == "group":
+            return [(state, None) for state in groups]
+    by_key = {state.key: state for state in states}
+    known: dict[str, PodGroup] = {state.key: state.group for state in states}
+    return [(by_key.get(group_key(pod, known)), pod) for pod in pods if pod.name == name]
 
 
-def _facts(group: PodGroup | None, members: list[Pod], pod: Pod | None) -> dict[str, Any]:
-    facts: dict[str, Any] = {}
-    if group is not None:
-        bound = sum(bool(member.node) and not member.finished for member in members)
-        facts |= {
-            "group": f"{group.namespace}/{group.name} ({group.dialect})",
-            "phase": group.phase or "Pending",
-            "members": f"{bound} bound, {len(members)} exist, {group.min_member} needed",
-            "gated": sum(member.gated for member in members),
-            "reason": waiting_reason(group, members),
-        }
-        if group.problems:
-            facts["problems"] = "; ".join(f"{problem.field}: {problem.message}" for problem in group.problems)
+async def _facts(
+    client: ApiClient, state: GroupState | None, pod: Pod | None, namespaced: list[tuple[Pod, Shape]]
+) -> Facts:
+    facts: Facts = {}
+    alone = state is None or state.group.dialect == "pod"
     if pod is not None:
-        facts |= {"pod": f"{pod.namespace}/{pod.name}", "node": pod.node, "state": pod.phase}
-        if pod.condition is not None:
-            facts["reason"] = f"{pod.condition.reason}: {pod.condition.message}"
-        elif not pod.node:
-            names = pod.scheduler_name
-            facts["reason"] = f"nothing has been said yet; its scheduler is {names!r}: does one of that name run?"
+        facts |= {"pod": f"{pod.namespace}/{pod.name}", "node": pod.node, "state": _state(pod)}
+    if state is not None and not alone:
+        group = state.group
+        facts |= {
+            "group": f"{group.namespace}/{group.name}",
+            "dialect": dialect_of(group),
+            "queue": state.queue,
+            "phase": phase_of(state),
+            "minimum": None if state.missing_object else group.min_member,
+            "bound": len(state.bound),
+            "existing": state.existing,
+            "gated": len(state.gated),
+        }
+    facts["reason"] = _reason(state, pod)
+    if state is not None:
+        problems = [f"{problem.field}: {problem.message}" for problem in state.group.problems]
+        facts |= {"problems": problems} if problems else {}
+        facts |= {} if alone else {"members": [_member(one) for one in reading.members_of(state)]}
+        facts |= await _scarce(client, state, str(facts["reason"]), dict(_shapes(namespaced)))
     return facts
 
 
-def _tell(facts: dict[str, Any], output: str) -> int:
-    if output in ("json", "yaml"):
-        emit([facts], list(facts), output)
-        return OK
-    width = max(len(key) for key in facts)
-    for key, value in facts.items():
+def _state(pod: Pod) -> str:
+    if pod.deleting:
+        return "Terminating"
+    return "Gated" if pod.gated and not pod.node else pod.phase
+
+
+def _member(pod: Pod) -> Facts:
+    said = pod.condition.reason if pod.condition is not None and pod.condition.status == "False" else ""
+    return {"pod": pod.name, "node": pod.node, "state": _state(pod), "reason": said}
+
+
+def _reason(state: GroupState | None, pod: Pod | None) -> str:
+    if pod is not None and pod.waiting and pod.condition is not None:
+        return pod.condition.message or pod.condition.reason
+    reason = waiting_reason(state) if state is not None else ""
+    waiting = (pod,) if pod is not None else state.waiting if state is not None else ()
+    if not reason and any(one.waiting and not one.gated for one in waiting):
+        return f"nothing has been said yet; its scheduler is {waiting[0].scheduler_name!r}: does one of that name run?"
+    return reason
+
+
+def _shapes(pods: Iterable[tuple[Pod, Shape]]) -> Iterable[tuple[str, Shape]]:
+    return ((shape.key, shape) for _, shape in pods)
+
+
+async def _scarce(client: ApiClient, state: GroupState, reason: str, shapes: Mapping[str, Shape]) -> Facts:
+    """Return, for each resource of which the waiting members want more than is free, who holds it."""
+    if not state.waiting:
+        return {}
+    wanted = dict(add(*(shapes[pod.shape].requests for pod in state.waiting)))
+    try:
+        nodes, everyone = await reading.nodes(client), await reading.pods(client, None)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        note(f"who holds what is not shown: {error}")
+        return {}
+    groups = {state.key: state.group} if state.group.dialect == "owner" else {}
+    rows = []
+    for resource, needed in wanted.items():
+        have = sum(dict(node.allocatable).get(resource, 0) for node in nodes)
+        held = _held(everyone, resource, groups)
+        free = _free(nodes, everyone, resource)
+        if needed <= free and resource not in reason:
+            continue
+        rows.append(
+            {
+                "resource": resource,
+                "wanted": format_amount(resource, needed),
+                "free": format_amount(resource, free),
+                "allocatable": format_amount(resource, have),
+                "holders": held,
+            }
+        )
+    return {"resources": rows} if rows else {}
+
+
+def _amount(requests: Amounts, resource: str) -> int:
+    return dict(requests).get(resource, 0)
+
+
+def _free(nodes: list[Node], pods: list[tuple[Pod, Shape]], resource: str) -> int:
+    """Return what is free on nodes that take pods."""
+    left = {
+        node.name: _amount(node.allocatable, resource) for node in nodes if not node.unschedulable and not node.deleting
+    }
+    for pod, shape in pods:
+        if pod.node in left and not pod.finished:
+            left[pod.node] -= _amount(reading.requests(pod, shape), resource)
+    return sum(max(0, value) for value in left.values())
+
+
+def _held(pods: list[tuple[Pod, Shape]], resource: str, groups: Mapping[str, PodGroup]) -> list[Facts]:
+    """Return who holds a resource, the largest first."""
+    found: dict[str, tuple[int, int, dict[str, None]]] = {}
+    for pod, shape in pods:
+        value = _amount(reading.requests(pod, shape), resource) if pod.node and not pod.finished else 0
+        if value:
+            name = holder(pod, group_key(pod, groups))
+            count, total, where = found.get(name, (0, 0, {}))
+            found[name] = (count + 1, total + value, {**where, pod.node: None})
+    ordered = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))
+    return [
+        {"holder": name, "pods": count, "amount": format_amount(resource, total), "nodes": sorted(where)}
+        for name, (count, total, where) in ordered
+    ]
+
+
+def _tell(facts: Facts) -> None:
+    lines = {key: value for key, value in facts.items() if key not in _ASIDE}
+    if "group" in lines:
+        lines["group"] = f"{lines['group']} ({facts['dialect']})"
+        needed = "minimum unknown" if facts["minimum"] is None else f"{facts['minimum']} needed"
+        gated = f", {facts['gated']} gated" if facts["gated"] else ""
+        lines["members"] = f"{facts['bound']} bound, {needed}, {facts['existing']} exist{gated}"
+    lines["reason"] = facts["reason"] or "-"
+    width = max(len(key) for key in lines)
+    for key, value in lines.items():
         print(f"{key.ljust(width)}  {value if value not in ('', None) else '-'}")
-    return OK
+    for problem in facts.get("problems", ()):
+        print(f"{'problem'.ljust(width)}  {problem}")
+    if facts.get("members"):
+        print()
+        table(facts["members"], ("pod", "node", "state", "reason"))
+    for row in facts.get("resources", ()):
+        amounts = f"{row['wanted']} wanted, {row['free']} free, {row['allocatable']} on all nodes"
+        print(f"\n{row['resource']}: {amounts}; held by")
+        table([{**held, "nodes": _shortened(held["nodes"])} for held in row["holders"]], _HELD)
+        if not row["holders"]:
+            print("nobody")
+
+
+_ASIDE = ("dialect", "minimum", "bound", "existing", "gated", "members", "resources", "problems", "reason")
+_HELD = ("holder", "pods", "amount", "nodes")
+
+
+def _shortened(names: list[str]) -> str:
+    rest = len(names) - _LISTED
+    return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
