@@ -31,16 +31,17 @@ class Collector:
         self.alive: dict[str, Ref] = {}
         self.queue: deque[tuple[str, str]] = deque()
         self.scheduled = False
+        self._known: tuple[int, dict[str, Resource]] = (-1, {})
         for collection, stored in api.store.all_objects():
             self.alive[stored.uid] = (collection.name, stored.key)
         api.store.hooks.append(self.observe)
 
     def resource(self, storage: str) -> Resource | None:
         """Return the resource whose objects a collection holds."""
-        for _, _, resource in self.api.registry.rows():
-            if resource.storage == storage and not resource.ephemeral:
-                return resource
-        return None
+        if self._known[0] != self.api.registry.generation:
+            found = {one.storage: one for _, _, one in self.api.registry.rows() if not one.ephemeral}
+            self._known = (self.api.registry.generation, found)
+        return self._known[1].get(storage)
 
     # ---- events in ----
 

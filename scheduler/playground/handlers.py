@@ -252,11 +252,19 @@ class Handlers:
         body = await self._body(request, required=False)
         query = dict(request.query)
         options, wanted = deletion.parse_options(body, query), parse_list(query)
+        if target.resource.storage == "namespaces":
+            raise method_not_allowed()
         rows = listing.select(self.api, target, wanted)
-        for stored in rows:
-            if target.resource.storage == "namespaces":
-                raise method_not_allowed()
-            deletion.delete(self.api, target.resource, stored.key[0], stored.key[1], options)
+        for index, stored in enumerate(rows):
+            options.uid = stored.uid
+            try:
+                deletion.delete(self.api, target.resource, stored.key[0], stored.key[1], options)
+            except ApiError as error:
+                if error.code not in (404, 409):
+                    raise
+            if index % 100 == 99:
+                # Others get a turn: this is many writes, not one.
+                await asyncio.sleep(0)
         renderer = self._renderer(request, target)
         return answer(renderer.many(rows, {"resourceVersion": str(self.api.store.rv)}))
 

@@ -82,6 +82,8 @@ class JobController(Reconciler):
         if spec.get("suspend"):
             await self._suspend(job, status, active)
             return
+        if _is_suspended(job):
+            status["conditions"] = [{**_condition("Suspended", "JobResumed", "Job resumed"), "status": "False"}]
         if not pending:
             # By default a pod that is only terminating is replaced at once; with `Failed` its end is awaited.
             busy = active + (terminating if spec.get("podReplacementPolicy") == "Failed" else [])
@@ -174,7 +176,8 @@ class JobController(Reconciler):
             await self._delete_pod(pod)
         status["active"] = 0
         status["startTime"] = None
-        status["conditions"] = [_condition("Suspended", "JobSuspended", "Job suspended")]
+        if not _is_suspended(job):
+            status["conditions"] = [_condition("Suspended", "JobSuspended", "Job suspended")]
         await self._write_status(job, status)
 
     def _complete(self, status: Obj) -> None:
@@ -208,6 +211,11 @@ class JobController(Reconciler):
 
 
 _ABSENT_WHEN_EMPTY = frozenset({"active", "succeeded", "failed", "completedIndexes"})
+
+
+def _is_suspended(job: Obj) -> bool:
+    rows = (job.get("status") or {}).get("conditions") or ()
+    return any(row["type"] == "Suspended" and row["status"] == "True" for row in rows)
 
 
 def _ready(pod: Obj) -> bool:

@@ -11,6 +11,7 @@ import random
 import re
 import uuid
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from scheduler.playground.errors import (
@@ -109,8 +110,16 @@ def subdomain(field: str, text: Any) -> list[Cause]:
     return [] if _SUBDOMAIN.match(text) else [field_invalid(field, text, _SUBDOMAIN_TEXT)]
 
 
+@lru_cache(maxsize=8192)
+def _is_qualified(text: str) -> bool:
+    prefix, slash, name = text.rpartition("/")
+    return bool((not slash or is_subdomain(prefix)) and 0 < len(name) <= 63 and _QUALIFIED.match(name))
+
+
 def qualified_name(field: str, text: Any) -> list[Cause]:
     """Return the errors of a label key or resource name."""
+    if isinstance(text, str) and _is_qualified(text):
+        return []
     if not isinstance(text, str) or not text:
         return [field_invalid(field, text or "", why) for why in ("name part must be non-empty", _KEY_TEXT)]
     prefix, slash, name = text.rpartition("/")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler.model.quantity import parse_quantity
 from scheduler.playground.errors import (
     Cause,
     Obj,
@@ -22,7 +21,7 @@ from scheduler.playground.errors import (
 )
 from scheduler.playground.metadata import dns_label, labels, now, qualified_name
 from scheduler.playground.podrules import affinity, spread_constraints, tolerations
-from scheduler.playground.quantities import canonicalise, undecodable
+from scheduler.playground.quantities import canonicalise, exact, undecodable
 
 CONTAINER_LISTS = ("initContainers", "containers")
 _STANDARD = ("must be a standard resource type or fully qualified", "must be a standard resource for containers")
@@ -156,13 +155,13 @@ def qos_class(spec: Obj) -> str:
         for name in ("cpu", "memory"):
             request = (resources.get("requests") or {}).get(name)
             limit = (resources.get("limits") or {}).get(name)
-            if request is not None and parse_quantity(request) > 0:
-                requests[name] = parse_quantity(request)
-            if limit is not None and parse_quantity(limit) > 0:
-                limits[name] = parse_quantity(limit)
+            if request is not None and exact(request) > 0:
+                requests[name] = exact(request)
+            if limit is not None and exact(limit) > 0:
+                limits[name] = exact(limit)
             else:
                 guaranteed = False
-            if request is not None and limit is not None and parse_quantity(request) != parse_quantity(limit):
+            if request is not None and limit is not None and exact(request) != exact(limit):
                 guaranteed = False
     if not requests and not limits:
         return "BestEffort"
@@ -216,7 +215,7 @@ def validate_resources(where: str, resources: Obj) -> list[Cause]:
                 causes += [field_invalid(field, name, why) for why in _STANDARD]
                 continue
             causes += qualified_name(field, name)
-            amount = parse_quantity(text)
+            amount = exact(text)
             if amount < 0:
                 causes.append(field_invalid(f"{where}.{part}[{name}]", str(text), "must be greater than or equal to 0"))
             elif "/" in name and amount.denominator != 1:
@@ -226,10 +225,10 @@ def validate_resources(where: str, resources: Obj) -> list[Cause]:
         if limit is None:
             if "/" in name:
                 causes.append(field_required(f"{where}.limits", "Limit must be set for non overcommitable resources"))
-        elif name not in _OVERCOMMIT and parse_quantity(text) != parse_quantity(limit):
+        elif name not in _OVERCOMMIT and exact(text) != exact(limit):
             text_ = f"must be equal to {name} limit of {limit}"
             causes.append(field_invalid(f"{where}.requests", str(text), text_))
-        elif parse_quantity(text) > parse_quantity(limit):
+        elif exact(text) > exact(limit):
             text_ = f"must be less than or equal to {name} limit of {limit}"
             causes.append(field_invalid(f"{where}.requests", str(text), text_))
     return causes

@@ -55,9 +55,14 @@ def canonical(text: Any) -> str:
     return _canonical(str(text))
 
 
-def exact(text: Any) -> Fraction:
-    """Return the exact value."""
+@lru_cache(maxsize=16384)
+def _exact(text: str) -> Fraction:
     return parse_quantity(text)
+
+
+def exact(text: Any) -> Fraction:
+    """Return the exact value of a quantity; raises `BadQuantity`."""
+    return _exact(str(text))
 
 
 def canonicalise(kind: str, version: str, values: Any) -> None:

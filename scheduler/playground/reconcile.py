@@ -157,7 +157,9 @@ class Reconciler:
                 owned = sorted(self.owned.get(uid, {}).values(), key=lambda one: str(one["metadata"]["name"]))
                 await self.reconcile(owner, owned)
             except (HttpError, OSError, TimeoutError) as error:
-                log.info("reconcile failed, trying again", owner=owner["metadata"]["name"], error=str(error))
-                asyncio.get_running_loop().call_later(0.5, self._enqueue, uid)
+                stale = isinstance(error, HttpError) and error.status == 409
+                if not stale:
+                    log.info("reconcile failed, trying again", owner=owner["metadata"]["name"], error=str(error))
+                asyncio.get_running_loop().call_later(0.05 if stale else 0.5, self._enqueue, uid)
             finally:
                 self._busy.discard(uid)
