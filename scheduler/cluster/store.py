@@ -25,6 +25,8 @@ from scheduler.model.snapshot import NoGood, Snapshot
 
 REJECTION_COOL_DOWN = 30.0
 """Seconds for which a node takes no pod of a shape that its kubelet has just rejected."""
+SPARE_SHAPES = 1000
+"""Shapes without a pod that are kept before they are swept; the io process sends one again when it is used again."""
 _FIRST_BACK_OFF, _LAST_BACK_OFF = 1.0, 60.0
 _REJECTIONS = frozenset(
     {
@@ -57,6 +59,7 @@ class Store:
         self._table = GrowingTable()
         self._nodes: dict[str, Node] = {}
         self._shapes: dict[str, Shape] = {}
+        self._swept_at = 0
         self._pods: dict[str, Pod] = {}
         self._key_of: dict[str, str] = {}
         self._members: dict[str, dict[str, None]] = {}
@@ -399,6 +402,14 @@ class Store:
                 self._ran.discard(state.group.uid)
             self._states[key] = state
 
+    def _sweep_shapes(self) -> None:
+        if len(self._shapes) <= self._swept_at + SPARE_SHAPES:
+            return
+        used = {pod.shape for pod in self._pods.values()}
+        self._shapes = {key: shape for key, shape in self._shapes.items() if key in used}
+        self._named = {key: names for key, names in self._named.items() if key in used}
+        self._swept_at = len(self._shapes)
+
     def snapshot(self, now: float) -> Snapshot:
         """Return the cluster as of now and clear `changed`."""
         self._dirty.pop("", None)
@@ -411,6 +422,7 @@ class Store:
             self._back_off = {key: wait for key, wait in self._back_off.items() if key[0] in self._pods}
         self._generation += 1
         self.changed = False
+        self._sweep_shapes()
         named = frozenset().union(*self._named.values()) if self._named else frozenset()
         return Snapshot(
             generation=self._generation,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.cluster import feed
-from scheduler.cluster.store import REJECTION_COOL_DOWN, Store
+from scheduler.cluster.store import REJECTION_COOL_DOWN, SPARE_SHAPES, Store
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
 from scheduler.model.decisions import Assignment, Place
 from scheduler.model.groups import PodGroup
@@ -208,6 +208,18 @@ def test_a_resync_of_unchanged_objects_is_not_a_change() -> None:
         [feed.PodSet(pod("p", resource_version="9")), feed.GroupSet(replace(group("g", 1), resource_version="9"))], 101
     )
     assert not store.changed
+
+
+def test_shapes_that_no_pod_uses_do_not_pile_up_and_come_back_when_sent_again() -> None:
+    store = store_with(feed.NodeSet(node("n1")))
+    for number in range(3 * SPARE_SHAPES):
+        shape = Shape(key=f"x{number}", requests=(("cpu", number),))
+        store.apply([feed.ShapeSet(shape), feed.PodSet(pod("p", shape=shape.key)), feed.PodGone("u-p")], 100)
+        if number % 100 == 0:
+            store.snapshot(100)
+    assert len(store.snapshot(100).shapes) <= SPARE_SHAPES + 100
+    store.apply([feed.ShapeSet(SHAPE), feed.PodSet(pod("q", node="n1"))], 100)
+    assert used(store.snapshot(100), "n1", "cpu") == 1000
 
 
 def _facts(store: Store) -> tuple[object, ...]:
