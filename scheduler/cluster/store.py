@@ -20,6 +20,7 @@ from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.nodes import HOSTNAME, Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
+from scheduler.model.rejections import rejected
 from scheduler.model.resources import Amounts, add, scale
 from scheduler.model.snapshot import NoGood, Snapshot
 
@@ -28,23 +29,6 @@ REJECTION_COOL_DOWN = 30.0
 SPARE_SHAPES = 1000
 """Shapes without a pod that are kept before they are swept; the io process sends one again when it is used again."""
 _FIRST_BACK_OFF, _LAST_BACK_OFF = 1.0, 60.0
-_REJECTIONS = frozenset(
-    {
-        "UnexpectedAdmissionError",
-        "NodeAffinity",
-        "NodePorts",
-        "TaintToleration",
-        "TopologyAffinityError",
-        "NodeName",
-        "PodOSNotSupported",
-        "PodFeatureUnsupported",
-    }
-)
-
-
-def rejected(pod: Pod) -> bool:
-    """Whether the kubelet refused the pod at admission (as opposed to a pod that ran and failed)."""
-    return pod.phase == "Failed" and (pod.status_reason.startswith("OutOf") or pod.status_reason in _REJECTIONS)
 
 
 class Store:
@@ -184,10 +168,9 @@ class Store:
             self._leave(pod.uid)
             self._note_nomination(pod)
         self._recharge(pod)
-        if rejected(pod) and pod.node and not (old is not None and rejected(old)):
-            self._no_goods.append(
-                NoGood(node=pod.node, until=now + REJECTION_COOL_DOWN, cause=pod.status_reason, shape=pod.shape)
-            )
+        cause = rejected(pod)
+        if cause and not (old is not None and rejected(old)):
+            self._no_goods.append(NoGood(node=pod.node, until=now + REJECTION_COOL_DOWN, cause=cause, shape=pod.shape))
         self.changed = True
 
     def _note_nomination(self, pod: Pod) -> None:

@@ -14,13 +14,13 @@ from scheduler.binder.ledger import Ledger
 from scheduler.binder.objects import RequestObjects
 from scheduler.binder.pool import binding, deletion
 from scheduler.binder.record import Answer, Checked, Failure, Kind, Reading, Verb
-from scheduler.binder.rejections import rejected
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiError, OutcomeUnknown, Unreachable
 from scheduler.model.bindrequest import BindRequest, GangOutcome
 from scheduler.model.decisions import Assignment, Place
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape, Toleration
+from scheduler.model.rejections import rejected
 
 SHAPE = Shape(key="one", requests=(("cpu", 1000), ("example.com/gpu", 1)))
 TOLERANT = Shape(key="tolerant", tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),))
