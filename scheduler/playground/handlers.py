@@ -73,7 +73,8 @@ class Handlers:
                 request.transport.abort()
             return web.Response()
         except web.HTTPRequestEntityTooLarge:
-            return refusal(ApiError(413, "RequestEntityTooLarge", "the request body is too large", details={}))
+            text = "Request entity too large: limit is 3145728"
+            return refusal(ApiError(413, "RequestEntityTooLarge", text, details={}))
         except (asyncio.CancelledError, ConnectionError):
             raise
         except Exception as error:

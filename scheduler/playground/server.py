@@ -189,7 +189,7 @@ class ThreadedServer:
         return self.server.write_kubeconfig(path)
 
     def __enter__(self) -> ThreadedServer:
-        return self.start()
+        return self if self._thread.ident is not None else self.start()
 
     def __exit__(self, *_: object) -> None:
         self.stop()

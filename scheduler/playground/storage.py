@@ -13,12 +13,14 @@ from typing import Any, Protocol
 
 import msgspec
 
-from scheduler.playground.errors import Obj, gone
+from scheduler.playground.errors import ApiError, Obj, gone
 
 encode = msgspec.json.encode
 _decode = msgspec.json.Decoder().decode
 
 Key = tuple[str, str]
+MAX_OBJECT = 1_572_864
+"""Bytes of the largest request that etcd takes by default."""
 
 
 def decode(raw: bytes) -> Any:
@@ -204,14 +206,24 @@ class Store:
 
     def create(self, collection: Collection, key: Key, obj: Obj) -> Stored:
         """Store a new object; takes ownership of `obj`."""
-        return self._commit(collection, "ADDED", Stored(key, obj, self._stamp(obj)), None)
+        stored = self._sized(key, obj)
+        return self._commit(collection, "ADDED", stored, None)
+
+    def _sized(self, key: Key, obj: Obj) -> Stored:
+        """Return the next version of an object, refused when it is larger than etcd takes."""
+        obj["metadata"]["resourceVersion"] = str(self.rv + 1)
+        stored = Stored(key, obj, self.rv + 1)
+        if len(stored.raw) > MAX_OBJECT:
+            raise ApiError(500, "", "etcdserver: request is too large")
+        self.rv += 1
+        return stored
 
     def update(self, collection: Collection, prev: Stored, obj: Obj) -> Stored:
         """Store a new version; takes ownership of `obj`. An unchanged object keeps its version."""
         obj["metadata"]["resourceVersion"] = str(prev.rv)
         if obj == prev.obj:
             return prev
-        return self._commit(collection, "MODIFIED", Stored(prev.key, obj, self._stamp(obj)), prev)
+        return self._commit(collection, "MODIFIED", self._sized(prev.key, obj), prev)
 
     def delete(self, collection: Collection, prev: Stored, last: Obj | None = None) -> Stored:
         """Remove an object; `last` is its final state when that differs from the stored one."""

@@ -124,3 +124,12 @@ def test_a_put_of_a_custom_object_must_name_its_version(server: Server, gadgets:
     del created["metadata"]["resourceVersion"]
     error = server.refused("update", f"{gadgets}/g", created)
     assert (error.status, error.body["details"]["causes"][0]["field"]) == (422, "metadata.resourceVersion")
+
+
+def test_an_object_has_a_largest_size(server: Server, gadgets: str) -> None:
+    server.rest.create(gadgets, gadget(gadgets, "fits", size=1, free={"text": "x" * 1_000_000}))
+    error = server.refused("create", gadgets, gadget(gadgets, "big", size=1, free={"text": "x" * 1_700_000}))
+    assert (error.status, error.message) == (500, "etcdserver: request is too large")
+    error = server.refused("create", gadgets, gadget(gadgets, "huge", size=1, free={"text": "x" * 4_000_000}))
+    assert (error.status, error.reason) == (413, "RequestEntityTooLarge")
+    assert [one["metadata"]["name"] for one in server.rest.list(gadgets)] == ["fits"]
