@@ -1,6 +1,7 @@
 """Where pods go: one question, one placer. The solver is imported when it is first needed, or by `warm_up`."""
 
 from scheduler.placement.engine import place
+from scheduler.placement.explain import explain
 from scheduler.placement.problem import (
     NODE,
     SLOTS,
@@ -50,6 +51,7 @@ __all__ = [
     "UnsupportedRule",
     "Within",
     "dump",
+    "explain",
     "place",
     "verify",
     "warm_up",

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from scheduler.placement.counting import most, segment_sums
 from scheduler.placement.instance import Instance, Ints
 
-_EXACT = 2**52
+_EXACT = 2**62
+"""Sums beyond it are not exact; such a row is not used."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,9 +81,9 @@ def _resources(instance: Instance, needed: list[int], alive: NDArray[np.bool_]) 
         hosts = np.zeros(instance.size, dtype=np.bool_)
         for number in asking:
             hosts |= instance.kinds[number].cap > 0
-        usable = np.where(hosts, np.minimum(usable, min(total, 2**62 // max(1, instance.size))), 0)
-        if float(usable.astype(np.float64).sum()) > _EXACT:
+        if total * instance.size > _EXACT:
             continue
+        usable = np.where(hosts, np.minimum(usable, total), 0)
         alive &= segment_sums(usable, instance.segments, instance.segment_count) >= total
 
 

@@ -78,11 +78,15 @@ def running(values: Ints, ids: Ints) -> Ints:
 
 
 def segment_sums(values: Ints, segments: Ints | None, count: int) -> Ints:
-    """Return the sum of the values in each segment."""
+    """Return the sum of the values (not negative) in each segment, exactly."""
     if segments is None:
         return np.array([values.sum()], dtype=np.int64)
-    sums = np.bincount(segments + 1, weights=values, minlength=count + 1)
-    return sums[1:].astype(np.int64)
+    places = segments + 1
+    if int(values.max(initial=0)) * values.size < 2**53:
+        return np.bincount(places, weights=values, minlength=count + 1)[1:].astype(np.int64)
+    low = np.bincount(places, weights=values & (2**30 - 1), minlength=count + 1)[1:].astype(np.int64)
+    high = np.bincount(places, weights=values >> 30, minlength=count + 1)[1:].astype(np.int64)
+    return (high << 30) + low
 
 
 def fullness(instance: Instance, kind: Kind, nodes: NDArray[np.intp], taken: Ints | None) -> NDArray[np.float64]:

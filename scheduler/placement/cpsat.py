@@ -7,6 +7,7 @@ the limit, the wall clock only a fuse. A run that ends without an answer is "unk
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -100,7 +101,7 @@ class Model:
         parameters.symmetry_level = 0
         parameters.linearization_level = 2 if self.has_objective else 1
         parameters.max_deterministic_time = clock.left
-        parameters.max_time_in_seconds = clock.wall_limit
+        parameters.max_time_in_seconds = clock.wall_left
         status = solver.solve(cp_model.CpModel(self._proto))
         response = solver.response_proto
         clock.left -= float(response.deterministic_time)
@@ -120,8 +121,13 @@ class Clock:
 
     def __init__(self, budget: Budget, seed: int) -> None:
         self.left = budget.deterministic_time
-        self.wall_limit = budget.wall_limit
+        self._fuse = time.monotonic() + budget.wall_limit
         self.seed = seed % 2**31
+
+    @property
+    def wall_left(self) -> float:
+        """Seconds until the fuse blows; a run is never refused for it, only cut short."""
+        return max(0.001, self._fuse - time.monotonic())
 
 
 def warm_up() -> None:

@@ -182,9 +182,8 @@ def main() -> int:
     warm_up()
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     print(f"python -m tests.perf.bench_engine --rounds {rounds}")
-    print(
-        f"{NODES} nodes x {GPUS} GPUs; {os.cpu_count()} cores {platform.machine()}, load {load}, Python {platform.python_version()}"
-    )
+    machine = f"{os.cpu_count()} cores {platform.machine()}, load {load}, Python {platform.python_version()}"
+    print(f"{NODES} nodes x {GPUS} GPUs; {machine}")
     print(
         f"{'case':<44} {'pods':>6} {'answer':<8} {'by':<9} {'median ms':>9} {'worst ms':>9} {'CPU ms':>9} {'target':>7}"
     )

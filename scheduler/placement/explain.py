@@ -1,0 +1,153 @@
+"""Why there is no placement, in terms of what would have to change: the smallest sets of restrictions without which the
+gang fits, the wider domains that would do, and how many of its pods fit as things are.
+
+Each is found by asking the same placer again with something left out; nothing is guessed from sums. This costs up to a
+few dozen searches, so it is for whoever asks why, never for a session. Invariant: a relaxation that is named fits, and
+none of its parts alone does; `complete` says whether every question could be settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from scheduler.placement.engine import place
+from scheduler.placement.instance import domain_ids
+from scheduler.placement.problem import (
+    SLOTS,
+    Apart,
+    AtMost,
+    Demand,
+    Exclusive,
+    Explanation,
+    Infeasible,
+    Minimum,
+    Placement,
+    PlacementProblem,
+    Within,
+)
+
+TOPOLOGY, APART, MASKS, LIMITS = "topology", "apart", "masks", "limits"
+_LARGEST_SET = 3
+
+
+def explain(problem: PlacementProblem, infeasible: Infeasible) -> Explanation:
+    """Return what would help, for a problem that `place` refused."""
+    asked = replace(problem, maximize=False)
+    settled = infeasible.proven
+    found: list[tuple[str, ...]] = []
+    names = restrictions(problem)
+    for size in range(1, _LARGEST_SET + 1):
+        for chosen in combinations(names, size):
+            if any(set(smaller) <= set(chosen) for smaller in found):
+                continue
+            answer = place(without(asked, chosen))
+            if isinstance(answer, Placement):
+                found.append(chosen)
+            else:
+                settled &= answer.proven
+    wider, all_settled = _wider(asked)
+    placeable, most_settled = _placeable(problem, infeasible)
+    return Explanation(
+        relaxations=tuple(found),
+        wider=wider,
+        placeable=placeable,
+        needed=sum(infeasible.needed),
+        complete=settled and all_settled and most_settled,
+    )
+
+
+def restrictions(problem: PlacementProblem) -> tuple[str, ...]:
+    """Return the names of what could be left out, those of rules first."""
+    names = []
+    if any(isinstance(rule, Within) and rule.hard for rule in problem.rules):
+        names.append(TOPOLOGY)
+    one_each = any(demand.max_per_node is not None for demand in problem.demands)
+    if one_each or any(isinstance(rule, Apart | Exclusive) for rule in problem.rules):
+        names.append(APART)
+    if any(demand.mask is not None and not demand.mask.all() for demand in problem.demands):
+        names.append(MASKS)
+    if any(isinstance(rule, AtMost) for rule in problem.rules):
+        names.append(LIMITS)
+    for row, resource in enumerate(problem.nodes.resources):
+        if any(demand.requests[row] for demand in problem.demands):
+            names.append(resource)
+    names.append(SLOTS)
+    return tuple(names)
+
+
+def without(problem: PlacementProblem, left_out: Collection[str]) -> PlacementProblem:
+    """Return the problem with some restrictions left out."""
+    nodes = problem.nodes
+    if SLOTS in left_out:
+        everyone = min(sum(demand.count for demand in problem.demands), 2**31)
+        nodes = replace(nodes, slots=np.full_like(nodes.slots, everyone))
+    rules = tuple(
+        rule
+        for rule in problem.rules
+        if not (isinstance(rule, Within) and TOPOLOGY in left_out)
+        and not (isinstance(rule, Apart | Exclusive) and APART in left_out)
+        and not (isinstance(rule, AtMost) and LIMITS in left_out)
+    )
+    gone = [row for row, resource in enumerate(nodes.resources) if resource in left_out]
+    return replace(
+        problem,
+        nodes=nodes,
+        rules=rules,
+        demands=tuple(_freed(demand, gone, left_out) for demand in problem.demands),
+    )
+
+
+def _freed(demand: Demand, gone: list[int], left_out: Collection[str]) -> Demand:
+    requests = demand.requests
+    if gone:
+        requests = requests.copy()
+        requests[gone] = 0
+    return replace(
+        demand,
+        requests=requests,
+        mask=None if MASKS in left_out else demand.mask,
+        max_per_node=None if APART in left_out else demand.max_per_node,
+    )
+
+
+def _wider(problem: PlacementProblem) -> tuple[tuple[tuple[str, str], ...], bool]:
+    """Return the levels that would do in place of those asked for, the narrowest first."""
+    width = {level: np.unique(ids[ids >= 0]).size for level, ids in problem.nodes.domains.items()}
+    found, settled = [], True
+    for level in dict.fromkeys(rule.level for rule in problem.rules if isinstance(rule, Within) and rule.hard):
+        own = width[level] if level in width else int(domain_ids(problem, level).size)
+        for other in sorted(width, key=lambda name: (-width[name], name)):
+            if not 0 < width[other] < own:
+                continue
+            rules = tuple(
+                Within(other, True, rule.demands)
+                if isinstance(rule, Within) and rule.hard and rule.level == level
+                else rule
+                for rule in problem.rules
+            )
+            answer = place(replace(problem, rules=rules))
+            if isinstance(answer, Placement):
+                found.append((level, other))
+            else:
+                settled &= answer.proven
+    return tuple(found), settled
+
+
+def _placeable(problem: PlacementProblem, infeasible: Infeasible) -> tuple[int | None, bool]:
+    """Return how many of the pods that are needed fit together, and whether that is certain."""
+    needed = sum(infeasible.needed)
+    if infeasible.placeable is not None:
+        return min(needed, infeasible.placeable), True
+    demands = tuple(
+        replace(demand, count=count, minimum=0)
+        for demand, count in zip(problem.demands, infeasible.needed, strict=True)
+    )
+    rules = tuple(rule for rule in problem.rules if not isinstance(rule, Minimum))
+    answer = place(replace(problem, demands=demands, rules=rules, maximize=True))
+    if isinstance(answer, Placement):
+        return answer.total, answer.optimal
+    return None, answer.proven
