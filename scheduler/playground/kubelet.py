@@ -134,6 +134,7 @@ class FakeKubelet:
         self.hold_all = False
         self.rejected: list[tuple[str, str, str]] = []
         self._admitted: dict[str, None] = {}
+        self._refused: set[str] = set()
         self._ending: set[str] = set()
         self._due: list[tuple[float, int, Work]] = []
         self._count = itertools.count()
@@ -279,6 +280,7 @@ class FakeKubelet:
         pod = self.pods.pop(uid, None)
         self._admitted.pop(uid, None)
         self._ending.discard(uid)
+        self._refused.discard(uid)
         if pod is not None:
             self.by_node.get(pod["spec"]["nodeName"], {}).pop(uid, None)
 
@@ -288,7 +290,7 @@ class FakeKubelet:
         if found.get("deletionTimestamp"):
             self._consider_end(uid, pod)
             return
-        if uid in self._admitted or not is_active(pod):
+        if uid in self._admitted or uid in self._refused or not is_active(pod):
             return
         if (pod.get("status") or {}).get("startTime"):
             self._admitted[uid] = None
@@ -302,7 +304,7 @@ class FakeKubelet:
         ]
         refused = rejection(pod, node, [other for other in others if is_active(other)]) if self.reject else None
         if refused:
-            self._ending.add(uid)
+            self._refused.add(uid)
             self.rejected.append((found["namespace"], found["name"], refused[0]))
             self._submit(lambda: self._reject(pod, *refused))
             return

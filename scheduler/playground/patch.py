@@ -114,11 +114,10 @@ def json_patch(doc: Obj, operations: Any) -> Any:
         elif operation == "remove":
             doc = _remove(doc, tokens)
         elif operation == "replace":
-            if tokens:
-                _get(doc, tokens)
-                doc = _add(_remove(doc, tokens), tokens, row["value"])
-            else:
-                doc = row["value"]
+            # The real server lets `replace` add a key that an object lacks; a list must have the index.
+            if tokens and isinstance(_get(doc, tokens[:-1]), list):
+                doc = _remove(doc, tokens)
+            doc = _add(doc, tokens, row["value"])
         elif operation == "test":
             if _get(doc, tokens) != row["value"]:
                 raise _unprocessable(f"testing value {row['path']} failed")

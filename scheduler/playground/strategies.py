@@ -7,12 +7,10 @@ functions accept may be stored.
 
 from __future__ import annotations
 
-import base64
-import re
 from collections.abc import Callable
 from typing import Any
 
-from scheduler.playground import admission, native
+from scheduler.playground import admission, native, plain
 from scheduler.playground.errors import (
     Cause,
     Obj,
@@ -36,11 +34,6 @@ from scheduler.playground.podupdate import validate_pod_update
 from scheduler.playground.quantities import canonicalise, undecodable
 from scheduler.playground.storage import Store
 
-_DATA_KEY = re.compile(r"^[-._a-zA-Z0-9]+$")
-_DATA_KEY_TEXT = (
-    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  "
-    "or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
-)
 Create = Callable[[Store, Obj], list[Cause]]
 Update = Callable[[Store, Obj, Obj, bool], list[Cause]]
 
@@ -381,48 +374,6 @@ def _check_lease(one: Obj) -> list[Cause]:
     return causes
 
 
-def _service(store: Store, one: Obj) -> list[Cause]:
-    spec = _spec(one)
-    spec.setdefault("type", "ClusterIP")
-    spec.setdefault("sessionAffinity", "None")
-    for port in spec.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        port.setdefault("targetPort", port.get("port"))
-    if spec["type"] == "ClusterIP" and "clusterIP" not in spec:
-        seed = int(one["metadata"]["uid"].replace("-", "")[:6], 16)
-        spec["clusterIP"] = f"10.{96 + seed % 16}.{seed // 16 % 256}.{seed // 4096 % 254 + 1}"
-    if spec["type"] != "ExternalName":
-        spec.setdefault("clusterIPs", [spec.get("clusterIP", "None")])
-        spec.setdefault("internalTrafficPolicy", "Cluster")
-        spec.setdefault("ipFamilies", ["IPv4"])
-        spec.setdefault("ipFamilyPolicy", "SingleStack")
-    one["status"] = {"loadBalancer": {}}
-    return []
-
-
-def _secret(store: Store, one: Obj) -> list[Cause]:
-    one.setdefault("type", "Opaque")
-    for key, text in (one.pop("stringData", None) or {}).items():
-        one.setdefault("data", {})[key] = base64.b64encode(text.encode()).decode()
-    return _data_keys(one)
-
-
-def _data_keys(one: Obj) -> list[Cause]:
-    return [
-        field_invalid(f"{part}[{key}]", key, _DATA_KEY_TEXT)
-        for part in ("data", "binaryData")
-        for key in one.get(part) or {}
-        if not _DATA_KEY.match(key)
-    ]
-
-
-def _limit_range(store: Store, one: Obj) -> list[Cause]:
-    for row in _spec(one).get("limits") or ():
-        for part in ("max", "min", "default", "defaultRequest"):
-            canonicalise("LimitRange", "v1", row.get(part))
-    return []
-
-
 _CREATE: dict[str, Create] = {
     "pods": _create_pod,
     "nodes": _create_node,
@@ -440,10 +391,10 @@ _CREATE: dict[str, Create] = {
     "leases.coordination.k8s.io": _create_lease,
     "podgroups.scheduling.k8s.io": native.create_group,
     "workloads.scheduling.k8s.io": native.create_workload,
-    "services": _service,
-    "secrets": _secret,
-    "configmaps": lambda store, one: _data_keys(one),
-    "limitranges": _limit_range,
+    "services": plain.create_service,
+    "secrets": plain.complete_secret,
+    "configmaps": lambda store, one: plain.data_keys(one),
+    "limitranges": plain.create_limit_range,
 }
 _UPDATE: dict[str, Update] = {
     "pods": _update_pod,
@@ -456,8 +407,8 @@ _UPDATE: dict[str, Update] = {
     "priorityclasses.scheduling.k8s.io": _update_priority_class,
     "poddisruptionbudgets.policy": _update_pdb,
     "podgroups.scheduling.k8s.io": native.update_group,
-    "secrets": lambda store, old, new, status: _secret(store, new),
-    "configmaps": lambda store, old, new, status: _data_keys(new),
+    "secrets": lambda store, old, new, status: plain.complete_secret(store, new),
+    "configmaps": lambda store, old, new, status: plain.data_keys(new),
     "leases.coordination.k8s.io": lambda store, old, new, status: _check_lease(new),
 }
 

@@ -122,7 +122,8 @@ def test_json_patches_apply_in_order_or_not_at_all(server: Server) -> None:
     assert server.rest.patch(f"{path}/c", operations, kind="json")["data"] == {"b": "2", "d": "1", "e": "1"}
     bad: list[list[Json]] = [
         [{"op": "test", "path": "/data/d", "value": "no"}, {"op": "remove", "path": "/data/d"}],
-        [{"op": "replace", "path": "/data/nothere", "value": "x"}],
+        [{"op": "replace", "path": "/binaryData/nothere", "value": "x"}],
+        [{"op": "remove", "path": "/data/nothere"}],
         [{"op": "frobnicate", "path": "/data/d"}],
     ]
     for operations in bad:
