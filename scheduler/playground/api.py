@@ -17,6 +17,7 @@ from scheduler.playground.errors import (
     ApiError,
     Cause,
     Obj,
+    Undecodable,
     already_exists,
     bad_request,
     conflict,
@@ -28,6 +29,7 @@ from scheduler.playground.errors import (
     stale_uid,
 )
 from scheduler.playground.kinds import Registry, Resource, builtin_resources
+from scheduler.playground.podfields import drop_unknown
 from scheduler.playground.podupdate import bind
 from scheduler.playground.storage import Collection, Store, Stored, encode
 
@@ -209,6 +211,7 @@ class Api:
             return crds.validate_crd(obj)
         if resource.has_status and resource.status_reset:
             obj.pop("status", None)
+        _known_fields(resource, obj, options)
         causes = strategies.prepare_create(self.store, resource.storage, obj)
         if self.options.node_lifecycle and resource.storage == "nodes":
             nodes.keep_taints(obj)
@@ -295,6 +298,7 @@ class Api:
             return crds.validate_crd(obj)
         if resource.has_status and not status:
             _keep_status(prev.obj, obj)
+        _known_fields(resource, obj, options)
         causes = strategies.prepare_update(self.store, resource.storage, prev.obj, obj, status)
         if self.options.node_lifecycle and resource.storage == "nodes":
             nodes.keep_taints(obj)
@@ -415,6 +419,16 @@ class Api:
             target = target.setdefault(part, {})
         target[parts[-1]] = replicas
         return self.update(resource, version, namespace, name, obj, options, patched=True)
+
+
+def _known_fields(resource: Resource, obj: Obj, options: WriteOptions) -> None:
+    """Drop a pod's unknown fields; 400 for them when the client wants to be told."""
+    if resource.storage != "pods":
+        return
+    texts = [f'unknown field "{path}"' for path in drop_unknown(obj)]
+    if texts and options.field_validation == "Strict":
+        raise Undecodable('Pod in version "v1" cannot be handled as a Pod: strict decoding error: ' + ", ".join(texts))
+    options.warnings += texts
 
 
 def _keep_status(old: Obj, new: Obj) -> None:

@@ -287,3 +287,14 @@ def test_a_pods_status_is_written_only_through_its_sub_resource(server: Server) 
     assert changed["spec"]["schedulerName"] == "none"
     assert changed["metadata"]["labels"] == {"a": "b"}
     assert changed["metadata"]["generation"] == 1
+
+
+def test_a_misspelt_field_is_dropped_or_refused_as_the_client_wishes(server: Server) -> None:
+    created = server.pod("loose", schedulrName="muster")
+    assert "schedulrName" not in created["spec"]
+    body = pod("strict", schedulrName="muster")
+    error = server.refused("create", server.path("pods"), body, fieldValidation="Strict")
+    assert error.status == 400
+    assert error.message == (
+        'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.schedulrName"'
+    )
