@@ -1,0 +1,264 @@
+"""`muster get` and `muster why` on an API server where no scheduler runs: everything that they tell stands in objects."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from scheduler.cli.main import app
+from scheduler.playground.server import PlaygroundServer, ThreadedServer
+from tests.controlplane import nodes
+from tests.controlplane.crds import apply_crds
+from tests.controlplane.rest import Json, Rest
+
+CRDS = Path(__file__).parents[3] / "config" / "crd"
+GPU = "example.com/gpu"
+POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups"
+WORDS = "0/2 nodes are available: 2 Insufficient example.com/gpu. Resources: needs 2 example.com/gpu for 2 members"
+
+
+def _pod(
+    rest: Rest, name: str, *, node: str = "", gang: str = "", owner: str = "", message: str = "", gated: bool = False
+) -> None:
+    meta: Json = {"name": name}
+    if gang:
+        meta["annotations"] = {"scheduling.k8s.io/group-name": gang}
+    if owner:
+        job = rest.get(f"/apis/batch/v1/namespaces/default/jobs/{owner}")
+        reference = {"apiVersion": "batch/v1", "kind": "Job", "name": owner, "uid": job["metadata"]["uid"]}
+        meta["ownerReferences"] = [{**reference, "controller": True}]
+    spec: Json = {
+        "schedulerName": "volcano",
+        "containers": [{"name": "c", "image": "x", "resources": {"limits": {GPU: "1"}}}],
+    }
+    if node:
+        spec["nodeName"] = node
+    if gated:
+        spec["schedulingGates"] = [{"name": "example.com/wait"}]
+    rest.create("/api/v1/namespaces/default/pods", {"metadata": meta, "spec": spec})
+    if message:
+        reason = message.partition(":")[0] if not message.startswith("0/") else "Unschedulable"
+        condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
+        rest.patch(f"/api/v1/namespaces/default/pods/{name}/status", {"status": {"conditions": [condition]}})
+
+
+def _job(rest: Rest, name: str, **annotations: str) -> None:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}}
+    meta = {"name": name, "annotations": annotations}
+    rest.create("/apis/batch/v1/namespaces/default/jobs", {"metadata": meta, "spec": {"template": template}})
+
+
+def _fill(rest: Rest) -> None:
+    for name in ("n1", "n2"):
+        nodes.register_node(rest, nodes.node_object(name, {"cpu": 8, GPU: 2}))
+    _job(rest, "hog")
+    _job(rest, "sweep", **{"scheduling.muster.sh/min-member": "2"})
+    for number, node in enumerate(("n1", "n1", "n2")):
+        _pod(rest, f"hog-{number}", node=node, owner="hog")
+    rest.create(POD_GROUPS, {"metadata": {"name": "train"}, "spec": {"minMember": 2, "queue": "research"}})
+    rest.create(POD_GROUPS, {"metadata": {"name": "wrong"}, "spec": {"minMember": -1}})
+    for number in range(2):
+        _pod(rest, f"train-{number}", gang="train", message=WORDS)
+        _pod(rest, f"sweep-{number}", owner="sweep", message=WORDS)
+    _pod(rest, "lost", gang="nowhere", message="PodGroupNotFound: PodGroup default/nowhere does not exist")
+    _pod(rest, "held", gang="train", gated=True)
+    _pod(rest, "unheard")
+    queue = {"metadata": {"name": "research"}, "spec": {"weight": 3, "capability": {"cpu": "10"}}}
+    rest.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
+    rest.create("/api/v1/namespaces", {"metadata": {"name": "muster-system"}})
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ThreadedServer]:
+    with ThreadedServer(PlaygroundServer()) as running:
+        rest = Rest(running.url, token="")
+        apply_crds(rest, CRDS)
+        _fill(rest)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(server: ThreadedServer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return server.write_kubeconfig(tmp_path_factory.mktemp("cli") / "kubeconfig")
+
+
+@pytest.fixture
+def muster(kubeconfig: Path) -> Iterator[CliRunner]:
+    yield CliRunner(env={"KUBECONFIG": str(kubeconfig)})
+
+
+def _run(muster: CliRunner, *words: str, exits: int = 0) -> Result:
+    result = muster.invoke(app, list(words))
+    assert result.exit_code == exits, (result.output, result.exception)
+    return result
+
+
+def _rows(muster: CliRunner, *words: str) -> dict[str, Json]:
+    return {row["name"]: row for row in json.loads(_run(muster, *words, "-o", "json").stdout)}
+
+
+def test_groups_are_listed_whatever_makes_them(muster: CliRunner) -> None:
+    rows = _rows(muster, "get", "groups")
+    assert sorted(rows) == ["nowhere", "sweep", "train", "wrong"]
+    assert {name: row["dialect"] for name, row in rows.items()} == {
+        "nowhere": "volcano", "sweep": "job", "train": "volcano", "wrong": "volcano",
+    }  # fmt: skip
+    train = rows["train"]
+    assert (train["queue"], train["phase"], train["bound"], train["minimum"]) == ("research", "Pending", 0, 2)
+    assert (train["members"], train["gated"], train["reason"]) == (3, 1, WORDS)
+
+
+def test_a_gang_by_annotation_is_told_like_one_with_an_object(muster: CliRunner) -> None:
+    row = _rows(muster, "get", "groups")["sweep"]
+    assert (row["phase"], row["minimum"], row["members"], row["reason"]) == ("Pending", 2, 2, WORDS)
+
+
+def test_a_group_whose_object_is_missing_says_so(muster: CliRunner) -> None:
+    row = _rows(muster, "get", "groups")["nowhere"]
+    assert (row["phase"], row["minimum"]) == ("Missing", None)
+    assert row["reason"] == "PodGroupNotFound: PodGroup nowhere does not exist"
+
+
+def test_the_table_has_a_header_and_one_line_an_object(muster: CliRunner) -> None:
+    lines = _run(muster, "get", "groups").stdout.splitlines()
+    assert lines[0].split() == "NAMESPACE NAME DIALECT QUEUE PHASE BOUND MINIMUM AGE REASON".split()
+    assert [line.split()[1] for line in lines[1:]] == ["nowhere", "sweep", "train", "wrong"]
+
+
+def test_wide_shows_more_than_the_table(muster: CliRunner) -> None:
+    assert "GATED" in _run(muster, "get", "groups", "-o", "wide").stdout.splitlines()[0].split()
+
+
+def test_names_can_be_piped(muster: CliRunner) -> None:
+    names = _run(muster, "get", "groups", "-o", "name").stdout.splitlines()
+    assert names == ["default/nowhere", "default/sweep", "default/train", "default/wrong"]
+    assert _run(muster, "get", "nodes", "-o", "name").stdout.split() == ["n1", "n2"]
+
+
+def test_yaml_holds_what_json_holds(muster: CliRunner) -> None:
+    rows = json.loads(_run(muster, "get", "nodes", "-o", "json").stdout)
+    assert yaml.safe_load(_run(muster, "get", "nodes", "-o", "yaml").stdout) == rows
+
+
+def test_one_object_can_be_asked_for(muster: CliRunner) -> None:
+    assert list(_rows(muster, "get", "groups", "train")) == ["train"]
+    missing = _run(muster, "get", "groups", "other", exits=3)
+    assert missing.stdout == ""
+    assert missing.stderr == "error: no group other in namespace default\n"
+
+
+def test_nothing_found_is_said_on_stderr_and_is_no_error(muster: CliRunner) -> None:
+    result = _run(muster, "get", "groups", "-n", "muster-system")
+    assert (result.stdout, result.stderr) == ("", "no groups found in namespace muster-system\n")
+    assert _run(muster, "get", "groups", "-n", "muster-system", "-o", "json").stdout == "[]\n"
+
+
+def test_all_namespaces_hold_more_than_one(muster: CliRunner) -> None:
+    assert len(_rows(muster, "get", "groups", "-A", "-n", "muster-system")) == 4
+
+
+def test_nodes_tell_what_is_used_of_what(muster: CliRunner) -> None:
+    rows = _rows(muster, "get", "nodes")
+    assert rows["n1"]["used"] == {GPU: "2"}
+    assert rows["n2"]["used"] == {GPU: "1"}
+    assert rows["n2"]["allocatable"] == {"cpu": "8", GPU: "2"}
+    assert (rows["n1"]["pods"], rows["n1"]["schedulable"]) == ("2/110", "yes")
+
+
+def test_queues_tell_weight_and_limit(muster: CliRunner) -> None:
+    row = _rows(muster, "get", "queues")["research"]
+    assert (row["dialect"], row["weight"], row["limit"]) == ("volcano", 3, {"cpu": "10"})
+
+
+def test_why_of_a_gang_tells_reason_members_and_who_holds_what(muster: CliRunner) -> None:
+    (told,) = json.loads(_run(muster, "why", "train", "-o", "json").stdout)
+    assert told["reason"] == WORDS
+    assert (told["bound"], told["minimum"], told["existing"], told["gated"]) == (0, 2, 3, 1)
+    assert {one["pod"]: one["state"] for one in told["members"]} == {
+        "held": "Gated", "train-0": "Pending", "train-1": "Pending",
+    }  # fmt: skip
+    (resource,) = told["resources"]
+    assert (resource["resource"], resource["wanted"], resource["free"]) == (GPU, "2", "1")
+    assert resource["holders"] == [{"holder": "default/hog", "pods": 3, "amount": "3", "nodes": ["n1", "n2"]}]
+
+
+def test_why_reads_well(muster: CliRunner) -> None:
+    text = _run(muster, "why", "group/train").stdout
+    assert "members  0 bound, 2 needed, 3 exist, 1 gated\n" in text
+    assert f"reason   {WORDS}\n" in text
+    assert f"{GPU}: 2 wanted, 1 free, 4 on all nodes; held by\n" in text
+    assert ["default/hog", "3", "3", "n1,", "n2"] in [line.split() for line in text.splitlines()]
+
+
+def test_why_of_a_pod_tells_its_gang(muster: CliRunner) -> None:
+    (told,) = json.loads(_run(muster, "why", "pod/train-1", "-o", "json").stdout)
+    assert (told["pod"], told["group"], told["reason"]) == ("default/train-1", "default/train", WORDS)
+
+
+def test_why_of_a_pod_that_nobody_spoke_about_asks_for_its_scheduler(muster: CliRunner) -> None:
+    assert "its scheduler is 'volcano': does one of that name run?" in _run(muster, "why", "unheard").stdout
+
+
+def test_why_of_a_pod_that_runs_has_no_reason(muster: CliRunner) -> None:
+    (told,) = json.loads(_run(muster, "why", "hog-0", "-o", "json").stdout)
+    assert (told["node"], told["reason"]) == ("n1", "")
+
+
+def test_why_of_a_group_that_is_wrong_names_the_field(muster: CliRunner) -> None:
+    assert "problem  spec.minMember: " in _run(muster, "why", "wrong").stdout
+
+
+@pytest.mark.parametrize("target", ["nothing", "pod/train", "group/train-0"])
+def test_why_of_what_does_not_exist_exits_3(muster: CliRunner, target: str) -> None:
+    assert "namespace default has no " in _run(muster, "why", target, exits=3).stderr
+
+
+@pytest.mark.parametrize("target", ["node/n1", "pod/"])
+def test_why_of_something_else_is_wrong_usage(muster: CliRunner, target: str) -> None:
+    assert "write NAME, pod/NAME or group/NAME" in _run(muster, "why", target, exits=2).stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("get", "pods"), ("get", "groups", "-o", "xml"), ("why", "x", "-o", "name"), ("no",)]
+)
+def test_words_that_are_not_known_are_wrong_usage(muster: CliRunner, words: tuple[str, ...]) -> None:
+    _run(muster, *words, exits=2)
+
+
+def test_a_kubeconfig_that_is_missing_is_wrong_usage(muster: CliRunner, tmp_path: Path) -> None:
+    missing = tmp_path / "none"
+    result = _run(muster, "get", "nodes", "--kubeconfig", str(missing), exits=2)
+    assert result.stderr.startswith("error: ")
+    assert str(missing) in result.stderr
+
+
+def test_a_context_that_is_missing_is_wrong_usage(muster: CliRunner) -> None:
+    assert "elsewhere" in _run(muster, "get", "nodes", "--context", "elsewhere", exits=2).stderr
+
+
+def test_a_server_that_does_not_answer_exits_4(muster: CliRunner, tmp_path: Path, kubeconfig: Path) -> None:
+    config = yaml.safe_load(kubeconfig.read_text())
+    config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:1"
+    dead = tmp_path / "kubeconfig"
+    dead.write_text(yaml.safe_dump(config))
+    for words in (("get", "groups"), ("why", "train")):
+        result = _run(muster, *words, "--kubeconfig", str(dead), exits=4)
+        assert "127.0.0.1:1" in result.stderr
+        assert result.stdout == ""
+
+
+def test_a_refusal_is_an_error_and_not_an_empty_list(muster: CliRunner, server: ThreadedServer) -> None:
+    server.call(lambda: server.server.faults.fail("^/api/v1/nodes", 403, count=-1))
+    try:
+        assert "403" in _run(muster, "get", "nodes", exits=1).stderr
+        result = _run(muster, "why", "train")
+        assert "who holds what is not shown: 403" in result.stderr
+        assert "held by" not in result.stdout
+    finally:
+        server.call(server.server.faults.clear)
