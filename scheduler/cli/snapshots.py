@@ -58,8 +58,8 @@ def run_again(file: Path, config: Path | None, output: str) -> int:
         print(json.dumps(document, indent=2))
     else:
         print(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), end="")
-    before = [item for item in saved.decisions if item["kind"] == "Place"]
-    again = [item for item in json.loads(json.dumps(decided)) if item["kind"] == "Place"]
+    before = [item for item in saved.decisions if item["decision"] == "Place"]
+    again = [item for item in json.loads(json.dumps(decided)) if item["decision"] == "Place"]
     if config is None and before != again:
         complain("these are not the placements that the scheduler decided")
         return FAILED

@@ -74,8 +74,8 @@ class _Body(msgspec.Struct):
 
 
 def plain(decisions: Decisions) -> list[dict[str, Any]]:
-    """Return decisions as plain data, each with its kind, in order."""
-    return [{"kind": type(item).__name__, **msgspec.to_builtins(item)} for item in decisions.items]
+    """Return decisions as plain data, in order; `decision` says what each is (`kind` is that of the group's object)."""
+    return [{"decision": type(item).__name__, **msgspec.to_builtins(item)} for item in decisions.items]
 
 
 def dump(session: str, config: SchedulerConfiguration, snapshot: Snapshot, decisions: Decisions) -> bytes:

@@ -1,4 +1,4 @@
-"""`muster get` and `muster why` on an API server where no scheduler runs: everything that they tell stands in objects."""
+"""`muster get` and `muster why` on an API server where no scheduler runs: what they tell stands in objects."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_group_whose_object_is_missing_says_so(muster: CliRunner) -> None:
 
 def test_the_table_has_a_header_and_one_line_an_object(muster: CliRunner) -> None:
     lines = _run(muster, "get", "groups").stdout.splitlines()
-    assert lines[0].split() == "NAMESPACE NAME DIALECT QUEUE PHASE BOUND MINIMUM AGE REASON".split()
+    assert lines[0].split() == ["NAMESPACE", "NAME", "DIALECT", "QUEUE", "PHASE", "BOUND", "MINIMUM", "AGE", "REASON"]
     assert [line.split()[1] for line in lines[1:]] == ["nowhere", "sweep", "train", "wrong"]
 
 

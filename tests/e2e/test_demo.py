@@ -1,0 +1,118 @@
+"""`muster demo` as a user starts it: the story holds, in time, and nothing is left; without a scheduler it does not."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scheduler.cli.demo import tell_story, worker_nodes
+from scheduler.cli.screen import PlainScreen
+from scheduler.cli.stage import StoryBroken
+from scheduler.playground.run import Playground
+
+CRDS = Path(__file__).parents[2] / "config" / "crd"
+MARK = "MUSTER_TEST_DEMO"
+
+
+class Demo:
+    """The command, with a mark in its environment by which its children are known."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        self.mark = f"{os.getpid()}-{time.monotonic_ns()}"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "scheduler", "demo"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, MARK: self.mark, "TMPDIR": str(scratch)},
+        )  # fmt: skip
+
+    def processes(self) -> list[psutil.Process]:
+        """Return what lives of it, itself included."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def scheduler(self) -> psutil.Process:
+        """Wait for its scheduler process and return it."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            for process in self.processes():
+                if process.pid != self.process.pid and "run" in process.cmdline():
+                    return process
+            time.sleep(0.05)
+        raise AssertionError("the demo started no scheduler")
+
+    def finish(self) -> tuple[int, str, str]:
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    made = Demo(tmp_path)
+    yield made
+    for process in made.processes():
+        process.kill()
+    made.process.communicate()
+
+
+def test_the_story_holds_in_under_a_minute_and_leaves_nothing(demo: Demo) -> None:
+    started = time.monotonic()
+    code, out, err = demo.finish()
+    assert code == 0, out + err
+    assert time.monotonic() - started < 60
+    assert err == ""
+    for fact in (
+        "train is Pending as a whole: 0 of 4 bound",
+        "needs 4 example.com/gpu for 4 members, 1 free on 2 nodes, 3 short",
+        "held by 3 pods of default/gpu-hog (3 example.com/gpu)",
+        "all 4 started together: bound within ",
+        "holds its GPU for nothing: 1 of 4 bound, 3 wait",
+        "no deadlock: ",
+        "The story held: 10 expectations",
+    ):
+        assert fact in out
+    assert demo.processes() == []
+    assert list(demo.scratch.iterdir()) == []
+
+
+def test_ctrl_c_ends_everything(demo: Demo) -> None:
+    scheduler = demo.scheduler()
+    demo.process.send_signal(signal.SIGINT)
+    code, _, err = demo.finish()
+    assert code == 130
+    assert err == "error: interrupted\n"
+    assert not scheduler.is_running()
+    assert demo.processes() == []
+    assert list(demo.scratch.iterdir()) == []
+
+
+def test_a_scheduler_that_dies_breaks_the_story(demo: Demo) -> None:
+    demo.scheduler().kill()
+    code, out, err = demo.finish()
+    assert code == 1
+    assert "the story did not hold: the scheduler ended with exit status -9" in err
+    assert "The story held" not in out
+    assert demo.processes() == []
+
+
+async def test_without_a_scheduler_the_story_does_not_hold() -> None:
+    shown = io.StringIO()
+    async with Playground(nodes=worker_nodes(1, 2), crds=[CRDS]) as playground:
+        with pytest.raises(StoryBroken, match=r"3 pods of gpu-hog run; seen: gpu-hog-\S+ Pending"):
+            await tell_story(playground, PlainScreen(shown), within=1.0)
+    assert "ok:" not in shown.getvalue()
