@@ -38,7 +38,7 @@ class _Room:
 
 def explain(session: Session, ask: Ask, answer: Nothing) -> Verdict:
     """Return the verdict on an ask that has no placement now; equal asks get the same one."""
-    key = ("why", session.ledger.token, session.world, ask.signature, answer.proven)
+    key = ("why", session.ledger.token, session.tenancy, ask.signature, answer.proven)
     known: Verdict | None = session.cache.memo.get(key)
     if known is None:
         known = _explain(session, ask, answer)

@@ -94,6 +94,7 @@ class SessionCache:
         self.waiting: dict[str, GroupState] = {}
         self._tokens: list[tuple[int, NDArray[np.int64], NDArray[np.int64]]] = []
         self._next_token = 1
+        self._serial = 0
         self._space_of: tuple[Any, ...] = ()
         self._space = 0
         self._world_of: tuple[Any, ...] = ()
@@ -101,6 +102,11 @@ class SessionCache:
         self._requests: dict[str, NDArray[np.int64]] = {}
         self._missing: dict[str, tuple[str, ...]] = {}
         self._resources: tuple[str, ...] = ()
+
+    def next_serial(self) -> int:
+        """Return a number that no other session with this cache has."""
+        self._serial += 1
+        return self._serial
 
     # -- amounts --------------------------------------------------------------------------------------------------
 

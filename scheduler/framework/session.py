@@ -65,6 +65,7 @@ class Session:
         cache.fits.refresh(snapshot.table, snapshot.shapes)
         self.ledger = Ledger(snapshot.table)
         self.ledger.token = cache.token(self.ledger.free, self.ledger.open_slots)
+        self.serial = cache.next_serial()
         self.space, self.world = cache.space(snapshot), cache.world(snapshot)
         self.changed, self.gone = cache.changes(snapshot)
         self.waiting: dict[str, GroupState] = self._waiting()
@@ -178,9 +179,14 @@ class Session:
         places = self.placed_of.get(state.key)
         return sum(len(place.assignments) for place in places) if places else 0
 
+    @property
+    def tenancy(self) -> tuple[int, ...]:
+        """Equal as long as the same holders hold the same amounts (the ledger's token does not say who holds them)."""
+        return (self.world, self.serial, len(self.places)) if self.places else (self.world,)
+
     def holders(self, resource: str) -> tuple[tuple[str, int], ...]:
         """Who holds most of a resource: up to three ("3 pods of NAME", amount), largest first."""
-        key = ("holders", self.world, self.ledger.token, resource)
+        key = ("holders", self.tenancy, resource)
         known: tuple[tuple[str, int], ...] | None = self.cache.memo.get(key)
         if known is None:
             sums: dict[str, tuple[int, int]] = {}
