@@ -49,4 +49,4 @@ class BinPack:
 
     def scores_nodes(self, shape: Shape, view: View) -> NDArray[np.int64]:
         """Return 100 times the used share after one more pod."""
-        return (used_share(shape, view, self._weights) * 100).astype(np.int64)
+        return np.rint(used_share(shape, view, self._weights) * 100).astype(np.int64)

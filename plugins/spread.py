@@ -25,4 +25,4 @@ class Spread:
 
     def scores_nodes(self, shape: Shape, view: View) -> NDArray[np.int64]:
         """Return 100 times the free share after one more pod."""
-        return ((1.0 - used_share(shape, view, self._weights)) * 100).astype(np.int64)
+        return np.rint((1.0 - used_share(shape, view, self._weights)) * 100).astype(np.int64)
