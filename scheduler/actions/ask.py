@@ -126,7 +126,7 @@ def _sorts(
 
 def _anchors(session: Session, state: GroupState) -> tuple[int, ...]:
     """Rows of the nodes on which members run or are about to, this session's placements included."""
-    nodes = {pod.node for pod in (*state.bound, *state.assumed) if pod.node}
+    nodes = {pod.node or pod.nominated for pod in (*state.bound, *state.assumed)}
     nodes.update(one.node for place in session.placed_of.get(state.key, ()) for one in place.assignments)
     rows = (session.row(node) for node in sorted(nodes))
     return tuple(row for row in rows if row is not None)

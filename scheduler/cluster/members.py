@@ -98,7 +98,10 @@ def group_state(
         name: [] for name in ("waiting", "gated", "assumed", "bound", "terminating", "succeeded", "failed")
     }
     for pod in members:
-        sorts[_sort(pod, assumed)].append(pod)
+        sort = _sort(pod, assumed)
+        if sort == "assumed" and group.topology is not None:  # the rest of the gang must follow it into its domain
+            pod = replace(pod, nominated=assumed[pod.uid][0])
+        sorts[sort].append(pod)
     if group.dialect == "pod" and not sorts["waiting"] and not sorts["assumed"] and not sorts["gated"]:
         return None
     problems = tuple(

@@ -236,6 +236,27 @@ def test_a_domain_that_must_hold_the_gang_holds_it() -> None:
     assert set(w.placed.values()) == {"n1", "n3"}
 
 
+@pytest.mark.parametrize("confirmed", [True, False], ids=["running", "only assumed"])
+def test_later_members_follow_the_gang_into_its_domain(confirmed: bool) -> None:
+    w = world(config=with_plugins(["gang", "predicates", "topology"]))
+    w.node("a", gpu=2, labels={"rack": "r0"}).node("b", gpu=2, labels={"rack": "r0"})
+    w.node("c", gpu=4, labels={"rack": "r1"})
+    w.running("x", "c", shape(gpu=4))
+    group = w.gang("g", 2, topology="rack")
+    result = w.session()
+    if confirmed:
+        w.carry_out()
+    else:
+        for place in w.places:
+            w.store.assume(place, result.decisions.session)
+    w.drop_pod("x")
+    for number in range(2, 6):
+        w.member(group, number)
+    w.session()
+    assert set(w.placed.values()) <= {"a", "b"}
+    assert len(w.placed) == 2
+
+
 def test_a_domain_that_is_too_small_is_named_with_what_it_has() -> None:
     w = world(config=with_plugins(["gang", "predicates", "topology"]))
     for number in range(4):

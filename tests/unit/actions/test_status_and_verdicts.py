@@ -355,9 +355,12 @@ def test_without_nodes_the_verdict_counts_none() -> None:
 
 @pytest.mark.parametrize(
     ("queue", "code"),
-    [("nowhere", Code.QUEUE_NOT_FOUND), ("parent", Code.QUEUE_NOT_LEAF), ("held", Code.QUEUE_CLOSED), ("root", Code.QUEUE_NOT_LEAF),
-     ("child", None), ("parent/child", None), ("root/parent/child", None), ("other/child", Code.QUEUE_NOT_FOUND), ("", None),
-     ("under-held", Code.QUEUE_CLOSED), ("orphan", Code.QUEUE_NOT_FOUND), ("default", None), ("broken", Code.MISCONFIGURED)],
+    [
+        ("nowhere", Code.QUEUE_NOT_FOUND), ("parent", Code.QUEUE_NOT_LEAF), ("held", Code.QUEUE_CLOSED),
+        ("root", Code.QUEUE_NOT_LEAF), ("child", None), ("parent/child", None), ("root/parent/child", None),
+        ("other/child", Code.QUEUE_NOT_FOUND), ("", None), ("under-held", Code.QUEUE_CLOSED),
+        ("orphan", Code.QUEUE_NOT_FOUND), ("default", None), ("broken", Code.MISCONFIGURED),
+    ],
 )  # fmt: skip
 def test_queues_that_cannot_hold_a_group_are_told_and_others_are_served(queue: str, code: Code | None) -> None:
     w = world().nodes(1, gpu=2)
