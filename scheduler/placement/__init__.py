@@ -1,7 +1,6 @@
 """Where pods go: one question, one placer. The solver is imported when it is first needed, or by `warm_up`."""
 
 from scheduler.placement.engine import place
-from scheduler.placement.explain import explain
 from scheduler.placement.problem import (
     NODE,
     SLOTS,
@@ -26,6 +25,7 @@ from scheduler.placement.problem import (
     Within,
     dump,
 )
+from scheduler.placement.relax import explain
 from scheduler.placement.verify import verify
 
 __all__ = [

@@ -195,19 +195,21 @@ def _prefix(order: NDArray[np.intp], held: Ints, total: int) -> Ints:
 
 
 def _level(instance: Instance, kind: Kind, nodes: NDArray[np.intp], held: Ints, total: int) -> Ints:
-    """Pods go where most room is left, as if one by one."""
-    low, high = 0, int(held.max())
+    """Pods go where most room is left, as if one by one. Room is for pods of the kind, however many there are."""
+    room = instance.free[-1][nodes]
+    for row in kind.rows[:-1]:
+        room = np.minimum(room, instance.free[row][nodes] // kind.need[row])
+    low, high = 0, int(room.max())
     while low < high:
         middle = (low + high) // 2
-        if int(np.maximum(held - middle, 0).sum()) > total:
+        if int(np.clip(room - middle, 0, held).sum()) > total:
             low = middle + 1
         else:
             high = middle
-    x = np.maximum(held - low, 0)
+    x: Ints = np.clip(room - low, 0, held)
     rest = total - int(x.sum())
     if rest:
-        able = np.flatnonzero(x < held)
-        able = able[held[able] >= low] if low else able
+        able = np.flatnonzero((x < held) & (room >= low))
         order = np.lexsort((_secondary(instance, kind, nodes[able]), -fullness(instance, kind, nodes[able], x[able])))
         x[able[order[:rest]]] += 1
     return x

@@ -197,3 +197,45 @@ def as_table(problem: PlacementProblem, counts) -> list[list[int]]:
         for node, pods in row:
             table[demand][node] += pods
     return table
+
+
+def larger(seed: int) -> PlacementProblem:
+    """A problem of up to 40 nodes in racks of four, with several nodes of each class: too large to try everything."""
+    random = np.random.default_rng(seed)
+
+    def some() -> tuple[int, ...]:
+        return tuple(random.permutation(number)[: random.integers(1, number + 1)].tolist())
+
+    size, number = int(random.integers(6, 41)), int(random.integers(2, 6))
+    free = np.stack(
+        [
+            random.choice([0, 0, 1, 2, 3, 4, 5, 8], size),
+            random.integers(0, 13, size) * 1000 + random.integers(0, 1000, size),
+            random.integers(0, 13, size) * UNIT + random.integers(0, 10**6, size),
+        ]
+    ).astype(np.int64)
+    nodes = NodeView(
+        names=[f"n{node}" for node in range(size)],
+        resources=("gpu", "cpu", "memory"),
+        free=free,
+        slots=random.integers(0, 10, size),
+        domains={"rack": (np.arange(size) // 4).astype(np.int32)},
+    )
+    demands = []
+    for index in range(number):
+        count = int(random.integers(1, 13))
+        amounts = random.integers(0, [6, 7, 7]) * np.array([1, 1000, UNIT])
+        mask = random.random(size) < 0.7 if random.random() < 0.3 else None
+        crowd = int(random.integers(1, 3)) if random.random() < 0.3 else None
+        minimum = int(random.choice([0, count, count, count // 2]))
+        demands.append(Demand(f"d{index}", amounts, count, minimum, mask=mask, max_per_node=crowd))
+    possible = [
+        Minimum(some(), int(random.integers(0, 13))),
+        AtMost(tuple((d, int(random.integers(0, 4)) * UNIT) for d in some()), int(random.integers(0, 41)) * UNIT),
+        Within("rack"),
+        Apart("", int(random.integers(1, 4)), some()),
+        Exclusive((0,), tuple(range(1, number))),
+    ]
+    rules = tuple(rule for rule in possible if random.random() < 0.2)
+    budget = Budget(deterministic_time=5.0, wall_limit=60.0, max_domains=1000)
+    return PlacementProblem(nodes, tuple(demands), rules, budget=budget, maximize=bool(random.random() < 0.3))

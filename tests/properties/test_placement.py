@@ -10,9 +10,10 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
-from scheduler.placement import Infeasible, Placement, place, verify
+from scheduler.placement import Infeasible, Placement, explain, place, verify
 from scheduler.placement.engine import ALL, place_by
-from tests.properties.placement_cases import allowed, as_table, most, problems
+from scheduler.placement.relax import without
+from tests.properties.placement_cases import allowed, as_table, larger, most, problems
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "40"))
 thorough = settings(
@@ -151,3 +152,28 @@ def test_without_maximize_no_pod_is_placed_that_nothing_asks_for(problem):
 def test_no_step_is_needed_to_agree_with_another(problem):
     answers = [place_by(problem, [*ALL[:skip], *ALL[skip + 1 :]]) for skip in range(3)]
     assert len({isinstance(answer, Infeasible) for answer in answers}) == 1
+
+
+@given(st.integers(0, 2**32))
+@thorough
+def test_patterns_and_integers_agree_on_problems_too_large_to_try_everything(seed):
+    problem = larger(seed)
+    answers = [place_by(problem, methods) for methods in (ALL, ["pattern"], ["integer"])]
+    assert all(a.optimal if isinstance(a, Placement) else a.proven for a in answers)
+    assert len({isinstance(a, Placement) for a in answers}) == 1
+    if problem.maximize and isinstance(answers[0], Placement):
+        assert len({a.total for a in answers}) == 1
+
+
+@given(problems())
+@thorough
+def test_what_an_explanation_names_fits_and_no_part_of_it_does(problem):
+    answer = place(problem)
+    assume(isinstance(answer, Infeasible))
+    told = explain(problem, answer)
+    assert told.complete
+    asked = replace(problem, maximize=False)
+    for chosen in told.relaxations:
+        assert most(without(asked, chosen)) is not None
+        for left_out in chosen:
+            assert most(without(asked, [name for name in chosen if name != left_out])) is None
