@@ -24,7 +24,7 @@ WORKERS = ("worker-1", "worker-2")
 GPU = "example.com/gpu"
 _PLAIN = ("etcd", "kube-apiserver", "kube-controller-manager")
 _BUILD_FAILURE = pytest.StashKey[build.BuildError]()
-_NEEDED = {"real_control_plane": _PLAIN, "kubelet_cluster": (*_PLAIN, "hollow-node")}
+_NEEDED = {"real_control_plane": _PLAIN, "real_plane": _PLAIN, "kubelet_cluster": (*_PLAIN, "hollow-node")}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

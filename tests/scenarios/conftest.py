@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.controlplane.cluster import ControlPlane
-from tests.scenarios.planes import EmbeddedPlane, RealPlane, Scheduler, scratch
+from tests.scenarios.planes import CRDS, EmbeddedPlane, RealPlane, Scheduler, scratch
 
 
 @pytest.fixture(scope="session")
@@ -23,10 +23,12 @@ def embedded_plane() -> Iterator[tuple[EmbeddedPlane, Scheduler]]:
 
 
 @pytest.fixture(scope="session")
-def real_plane(real_control_plane: ControlPlane) -> Iterator[tuple[RealPlane, Scheduler]]:
-    """The real API server with a scheduler."""
-    plane = RealPlane(real_control_plane)
-    scheduler = Scheduler(plane.kubeconfig, scratch())
-    scheduler.start()
-    yield plane, scheduler
-    scheduler.stop()
+def real_plane() -> Iterator[tuple[RealPlane, Scheduler]]:
+    """A real API server with a scheduler; not the one of other tests, whose pods and requests it would take."""
+    with ControlPlane() as cluster:
+        cluster.apply_crds(CRDS)
+        plane = RealPlane(cluster)
+        scheduler = Scheduler(plane.kubeconfig, scratch())
+        scheduler.start()
+        yield plane, scheduler
+        scheduler.stop()

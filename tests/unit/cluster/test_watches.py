@@ -122,10 +122,11 @@ async def band(client: ApiClient, name: str) -> None:
 async def test_nothing_is_synced_while_a_required_resource_cannot_be_listed() -> None:
     cache = Cache()
     async with playground() as (_, client), running(client, cache, wait=False) as (watches, _):
+        missing = "bindrequests.v1alpha1.scheduling.muster.sh"
+        await until(lambda: [line.split(":")[0] for line in watches.waiting_for()] == [missing])
         await until(lambda: any("404" in line for line in watches.waiting_for()))
         assert not watches.all_synced.is_set()
         assert not cache.synced
-        assert [line.split(":")[0] for line in watches.waiting_for()] == ["bindrequests.v1alpha1.scheduling.muster.sh"]
         await client.post_json(CRDS, BINDREQUESTS)
         await asyncio.wait_for(watches.all_synced.wait(), 30)
         assert cache.synced
