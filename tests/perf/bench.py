@@ -1,0 +1,47 @@
+"""Speed and memory, in one table: `make bench`, or
+
+    python -m tests.perf.bench [--only CASE ...] [--quick] [--json FILE]
+
+Ratios are between subjects of one run, on one machine. Progress goes to standard error. Exit status 1 when a target is
+missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tests.perf import report
+from tests.perf.report import Row
+
+
+def _end_to_end(quick: bool) -> list[Row]:
+    from tests.perf import bench_endtoend
+
+    return bench_endtoend.rows(quick)
+
+
+CASES: dict[str, Callable[[bool], list[Row]]] = {"endtoend": _end_to_end}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", action="append", choices=list(CASES), help="run this case (may be repeated)")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the size")
+    parser.add_argument("--json", type=Path, help="write the rows to this file too")
+    given = parser.parse_args()
+    rows: list[Row] = []
+    for name in given.only or CASES:
+        command = f"bench --only {name}" + (" --quick" if given.quick else "")
+        rows += [replace(row, command=command) for row in CASES[name](given.quick)]
+    print(report.table(rows))
+    if given.json:
+        given.json.write_text(report.as_json(rows))
+    return 1 if any(row.met is False for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
