@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.placement.counting import most, segment_sums
+from scheduler.placement.counting import keep, most, segment_sums
 from scheduler.placement.instance import Instance, Ints
 
 _EXACT = 2**62
@@ -38,6 +38,7 @@ def bound(instance: Instance) -> Bounds:
         alive &= fits[number] >= needed[number]
     _rows(instance, fits, alive)
     _resources(instance, needed, alive)
+    _apart(instance, alive)
     room = np.full(count, np.inf)
     for number, need in enumerate(needed):
         if need:
@@ -63,6 +64,19 @@ def _rows(instance: Instance, fits: Ints, alive: NDArray[np.bool_]) -> None:
             if high:
                 reach += np.minimum(fits[number], high)
         alive &= reach >= count
+
+
+def _apart(instance: Instance, alive: NDArray[np.bool_]) -> None:
+    """Strike out the segments whose nodes or domains, each up to its limit, hold too few pods of several kinds."""
+    nodes = np.arange(instance.size, dtype=np.int64)
+    limits = [(kinds, nodes, limit) for kinds, limit in instance.node_limits] + instance.domain_limits
+    for kinds, ids, limit in limits:
+        if len(kinds) < 2:
+            continue
+        least = instance.composition.least([d for number in kinds for d in instance.kinds[number].members])
+        together = np.minimum(sum(instance.kinds[number].cap for number in kinds), instance.free[-1])
+        kept = keep(instance, together, ids, limit)
+        alive &= segment_sums(kept, instance.segments, instance.segment_count) >= least
 
 
 def _resources(instance: Instance, needed: list[int], alive: NDArray[np.bool_]) -> None:

@@ -40,15 +40,25 @@ def most(instance: Instance, number: int) -> Ints:
 
 
 def _kept(instance: Instance, kind: Kind, cap: Ints, ids: Ints, limit: int) -> Ints:
-    if instance.segments is not None:
-        width = int(ids.max(initial=0)) + 1
-        ids = np.where((ids >= 0) & (instance.segments >= 0), instance.segments * width + ids, -1)
     if kind.scores is None:
-        return truncate(cap, ids, limit)
+        return keep(instance, cap, ids, limit)
     order = np.argsort(-kind.scores, kind="stable")
     kept = np.empty_like(cap)
-    kept[order] = truncate(cap[order], ids[order], limit)
+    kept[order] = truncate(cap[order], _joint(instance, ids)[order], limit)
     return kept
+
+
+def keep(instance: Instance, cap: Ints, ids: Ints, limit: int) -> Ints:
+    """Lower `cap` so that each domain takes at most `limit`, in each segment for itself."""
+    return truncate(cap, _joint(instance, ids), limit)
+
+
+def _joint(instance: Instance, ids: Ints) -> Ints:
+    """Return numbers that are equal for nodes of one domain and one segment, -1 where there is no domain."""
+    if instance.segments is None:
+        return ids
+    width = int(ids.max(initial=0)) + 1
+    return np.where((ids >= 0) & (instance.segments >= 0), instance.segments * width + ids, -1)
 
 
 def truncate(cap: Ints, ids: Ints, limit: int | Ints) -> Ints:

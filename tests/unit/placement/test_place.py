@@ -161,6 +161,13 @@ def test_apart_on_nodes_counts_all_named_demands_together():
     assert isinstance(place(problem(view, [pods("a", 4, gpu=1)], Apart("", 1))), Infeasible)
 
 
+def test_apart_over_several_demands_is_refused_by_sums():
+    view = nodes(*[(8, 100)] * 4, rack=["a", "a", "b", "b"])
+    roles = [pods("a", 3, gpu=1), pods("b", 2, gpu=2)]
+    answer = place(problem(view, roles, Apart("rack", 2)))
+    assert (answer.proven, answer.cause) == (True, "bound")
+
+
 def test_apart_does_not_count_nodes_without_the_label():
     view = nodes((8, 100), (8, 100), zone=["a", None])
     assert where(place(problem(view, [pods("a", 5, gpu=1)], Apart("zone", 1)))) in ({0: 1, 1: 4}, {1: 5})
