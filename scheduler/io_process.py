@@ -220,6 +220,7 @@ class IoProcess:
                 group.create_task(self._elector.run(), name="elector")
                 await self._elector.leading.wait()
             self._leading = True
+            self._client.fence = self._may_write
             self._metrics.leading(True)
             group.create_task(self._binder.run(), name="binder")
             self._link.send(feed.Leading(int(self._elector.epoch or 0)))

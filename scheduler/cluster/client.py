@@ -78,6 +78,10 @@ class OutcomeUnknown(RequestFailed):
     """No answer to a request that was sent and may have been carried out: read before doing anything else."""
 
 
+class _Fenced(OSError):
+    """The fence said no: nothing was sent."""
+
+
 class _Status(msgspec.Struct, gc=False):
     class Details(msgspec.Struct, gc=False, rename="camel"):
         retry_after_seconds: float = 0
@@ -94,9 +98,13 @@ _decode = msgspec.json.Decoder().decode
 
 @dataclass(slots=True)
 class _Sent:
-    """Whether a connection was obtained for the request: from then on it may have reached the server."""
+    """Whether a connection was obtained for the request: from then on it may have reached the server.
+
+    `fence`: asked at that moment whether the request may still be sent.
+    """
 
     value: bool = False
+    fence: Callable[[], bool] | None = None
 
 
 def path_of(
@@ -162,6 +170,9 @@ class ApiClient:
     ) -> None:
         self.credentials = credentials
         self.on_request = on_request
+        self.fence: Callable[[], bool] | None = None
+        """Once set, asked when a connection is there for a request that may change something and is not urgent: the
+        wait for a connection may have been longer than the lease. `Unreachable` when it says no."""
         self._limit = RateLimit(qps, burst)
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self._pooled: aiohttp.ClientSession | None = None
@@ -299,7 +310,7 @@ class ApiClient:
         session = self._free if urgent else self._pooled
         if session is None:
             raise RuntimeError("the client is not open")
-        sent = _Sent()
+        sent = _Sent(fence=None if urgent or method == "GET" else self.fence)
         began = time.monotonic()
         status = 0
         try:
@@ -427,6 +438,8 @@ def _socket(address: tuple[Any, ...]) -> socket.socket:
 async def _mark_sent(_session: aiohttp.ClientSession, context: Any, _parameters: Any) -> None:
     sent = getattr(context, "trace_request_ctx", None)
     if sent is not None:
+        if sent.fence is not None and not sent.fence():
+            raise _Fenced("the lease was lost while the request waited for a connection")
         sent.value = True
 
 

@@ -40,7 +40,8 @@ class Plan:
     """What shall happen in this process; each accident once."""
 
     def __init__(self, raw: Json) -> None:
-        self._journal = Path(raw["journal"]).open("a", buffering=1)
+        self._journal = Path(raw["journal"]).open("a", buffering=1)  # noqa: SIM115 - until the process dies
+        self.count = 0
         self._accident: Json | None = raw.get("accident")
         self._calls: Json | None = raw.get("calls")
         self._binds: dict[str, Json] = raw.get("binds", {})
@@ -131,8 +132,14 @@ class Client(ApiClient):
     async def _once(self, method: str, path: str, *arguments: Any) -> bytes:
         if method == "GET":
             return await super()._once(method, path, *arguments)
-        self.plan.note("write", method=method, path=path)
-        answer = await super()._once(method, path, *arguments)
+        self.plan.count += 1
+        number = self.plan.count
+        self.plan.note("write", method=method, path=path, number=number)
+        try:
+            answer = await super()._once(method, path, *arguments)
+        except Unreachable:
+            self.plan.note("unsent", number=number)
+            raise
         self.plan.note("done", method=method, path=path)
         return answer
 

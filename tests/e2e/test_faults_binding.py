@@ -1,0 +1,97 @@
+"""A bind that fails, for each member of a gang and each way to fail: the gang is whole or unwound, never half for long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane.cluster import ControlPlane
+from tests.e2e.stage import DEADLINE, SLACK, Stage, until
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("failing-binds")]
+SIZE = 4
+FOR_EVER = 1_000_000
+PASSING: dict[str, dict[str, Any]] = {
+    "conflict": {"status": 409, "reason": "Conflict"},
+    "busy": {"status": 429, "reason": "TooManyRequests", "retryAfter": 1},
+    "broken": {"status": 500, "reason": "InternalError"},
+    "dropped-after": {"drop": "after"},
+    "dropped-before": {"drop": "before"},
+    "dropped-unsure": {"drop": "unsure"},
+    "late": {"drop": "before", "wait": 1.0},
+}
+"""What a gang survives whole."""
+FINAL: dict[str, dict[str, Any]] = {
+    "missing": {"status": 404, "reason": "NotFound"},
+    "invalid": {"status": 422, "reason": "Invalid"},
+}
+"""What ends this try of the gang."""
+ENDLESS: dict[str, dict[str, Any]] = {
+    "always-broken": {"status": 500, "reason": "InternalError", "times": FOR_EVER},
+    "always-busy": {"status": 429, "reason": "TooManyRequests", "times": FOR_EVER},
+    "always-invalid": {"status": 422, "reason": "Invalid", "times": FOR_EVER},
+}
+"""What never ends; only the deadline does."""
+
+
+@pytest.fixture(scope="module")
+def stage(real_control_plane: ControlPlane) -> Iterator[Stage]:
+    """One scheduler for which, in gang FAULT-I, the bind of member I fails."""
+    binds = {
+        f"{name}-{member}-{member}": dict(fault)
+        for name, fault in {**PASSING, **FINAL, **ENDLESS}.items()
+        for member in range(SIZE)
+    }
+    with Stage(real_control_plane, nodes=8, gpus=4) as made:
+        made.scheduler(binds=binds).wait_leads()
+        yield made
+        made.check()
+
+
+def _begin(stage: Stage, fault: str) -> list[str]:
+    gangs = [f"{fault}-{member}" for member in range(SIZE)]
+    for gang in gangs:
+        stage.gang(gang, SIZE)
+    return gangs
+
+
+def _holds(request: dict[str, Any], outcome: dict[str, Any], gang: str) -> bool:
+    """Whether an outcome of a request, which may carry several gangs, is about this gang."""
+    return f"'{gang}-0'" in str(request["spec"]["gangs"][outcome["index"]])
+
+
+@pytest.mark.parametrize("fault", PASSING)
+def test_a_gang_gets_whole_though_a_bind_fails_once(stage: Stage, fault: str) -> None:
+    gangs = _begin(stage, fault)
+    for gang in gangs:
+        stage.wait_bound(f"{gang}-", SIZE)
+    for gang in gangs:
+        assert stage.recorder.half(f"{gang}-", SIZE) < DEADLINE + SLACK
+        assert stage.recorder.ever_bound(f"{gang}-") == SIZE  # nothing was deleted and made again
+        stage.delete(f"{gang}-")
+
+
+@pytest.mark.parametrize("fault", FINAL | ENDLESS)
+def test_a_gang_whose_member_cannot_be_bound_is_unwound_or_tried_anew(stage: Stage, fault: str) -> None:
+    gangs = _begin(stage, fault)
+
+    def failed() -> set[str]:
+        return {
+            gang
+            for gang in gangs
+            for request in stage.requests()
+            for outcome in request.get("status", {}).get("gangs") or ()
+            if _holds(request, outcome, gang) and outcome.get("phase") in ("Failed", "Unwound")
+        }
+
+    until(lambda: failed() == set(gangs), lambda: f"{failed()}\n{stage.requests()}")
+    whole_or_none = {0, SIZE} if fault in FINAL else {0}
+    until(lambda: all(stage.bound(f"{gang}-") in whole_or_none for gang in gangs), lambda: str(stage.picture()))
+    time.sleep(2)  # what is tried again may be half for a moment, not for longer than the deadline
+    for gang in gangs:
+        assert stage.recorder.half(f"{gang}-", SIZE) < DEADLINE + SLACK
+        stage.delete(f"{gang}-")
+    stage.check()
