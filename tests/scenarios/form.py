@@ -20,11 +20,11 @@ SCENARIO_KEYS = {
 STEP_KEYS = {
     "gang", "gangs", "apply", "queue", "queues", "nodes", "patch_node", "delete_nodes", "delete", "delete_objects",
     "finish", "patch", "patch_type", "hold_terminating", "release_terminating", "kill_scheduler", "start_scheduler",
-    "sleep", "expect", "forget_evictions",
+    "sleep", "expect", "forget_evictions", "refused", "remember",
 }  # fmt: skip
 EXPECT_KEYS = {
     "within", "quiet", "bound", "pending", "gone", "placed", "same", "distinct", "spread", "evicted", "object",
-    "condition",
+    "condition", "events", "unwritten",
 }  # fmt: skip
 GANG_KEYS = {
     "name", "min", "queue", "priority", "preemptible", "count", "gpu", "cpu", "memory", "resources", "pods", "single",

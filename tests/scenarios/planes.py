@@ -19,6 +19,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from scheduler.playground.run import Part, start_controllers
 from scheduler.playground.server import PlaygroundServer, ThreadedServer
 from tests.controlplane import nodes
 from tests.controlplane.cluster import ControlPlane
@@ -47,13 +48,33 @@ class RealPlane:
             self.rest.patch(f"/api/v1/nodes/{spec.name}", {"spec": {"unschedulable": True}})
 
 
+class _ControlledServer(PlaygroundServer):
+    """The embedded API server with the controllers that make pods of Jobs and Deployments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._controllers: list[Part] = []
+
+    async def start(self) -> PlaygroundServer:
+        """Listen, then start the controllers as clients of this server."""
+        await super().start()
+        self._controllers = await start_controllers(self.url)
+        return self
+
+    async def stop(self) -> None:
+        """Stop the controllers, then the server."""
+        while self._controllers:
+            await self._controllers.pop().stop()
+        await super().stop()
+
+
 class EmbeddedPlane:
     """The embedded API server with its fake controllers."""
 
     name = "embedded"
 
     def __init__(self, directory: Path) -> None:
-        self._server = ThreadedServer(PlaygroundServer()).start()
+        self._server = ThreadedServer(_ControlledServer()).start()
         self.kubeconfig = self._server.write_kubeconfig(directory / "kubeconfig")
         self.rest = Rest(self._server.url, token="")
         apply_crds(self.rest, CRDS)

@@ -73,6 +73,7 @@ class World:
         self._forgotten: set[str] = set()
         self._made: list[str] = []
         self._node_specs: dict[str, NodeSpec] = {}
+        self._versions_seen: dict[str, str] = {}
 
     # -- the API --------------------------------------------------------------------------------------------------
 
@@ -288,18 +289,24 @@ class World:
         kind, name = text.split("/", 1)
         plural, _, group = kind.partition(".")
         known = {"job": "batch/v1", "deployment": "apps/v1", "replicaset": "apps/v1", "pod": "v1", "node": "v1"}
-        version = known.get(plural.rstrip("s")) if not group else self._preferred(group)
-        if version is None:
+        versions = (
+            self._versions(group) if group else [known[plural.rstrip("s")]] if plural.rstrip("s") in known else []
+        )
+        if not versions:
             raise KeyError(f"{text}: write KIND.GROUP/NAME")
-        base = f"/apis/{version}" if "/" in version else f"/api/{version}"
-        for entry in self.rest.get(base)["resources"]:
-            if entry["name"] in (plural, f"{plural}s"):
-                namespace = self.namespace if entry["namespaced"] else ""
-                return resource_path(version, entry["name"], name, namespace=namespace), entry["namespaced"]
-        raise KeyError(f"{text}: {version} serves no {plural}")
+        for version in versions:
+            base = f"/apis/{version}" if "/" in version else f"/api/{version}"
+            for entry in self.rest.get(base)["resources"]:
+                if entry["name"] in (plural, f"{plural}s"):
+                    namespace = self.namespace if entry["namespaced"] else ""
+                    return resource_path(version, entry["name"], name, namespace=namespace), entry["namespaced"]
+        raise KeyError(f"{text}: {versions} serve no {plural}")
 
-    def _preferred(self, group: str) -> str:
-        return str(self.rest.get(f"/apis/{group}")["preferredVersion"]["groupVersion"])
+    def _versions(self, group: str) -> list[str]:
+        """Every version of an API group, the server's preferred one first."""
+        known = self.rest.get(f"/apis/{group}")
+        preferred = str(known["preferredVersion"]["groupVersion"])
+        return [preferred, *(v["groupVersion"] for v in known["versions"] if v["groupVersion"] != preferred)]
 
     def _step_finish(self, phases: Mapping[str, str], _: Json) -> None:
         for selection, phase in phases.items():
@@ -309,11 +316,34 @@ class World:
     def _step_patch(self, patches: Mapping[str, Json], step: Json) -> None:
         kind = "merge" if "merge-patch" in step.get("patch_type", "") else "strategic"
         for selection, patch in patches.items():
+            status = {"status": patch["status"]} if "status" in patch else {}
+            rest = {key: value for key, value in patch.items() if key != "status"}
             if "/" in selection and not selection.startswith(("gang:", "label:")):
-                self.rest.patch(self._object_path(selection)[0], patch)
-                continue
-            for pod in self._select(selection, self.pods()):
-                self.rest.patch(self._pod_path(pod["metadata"]["name"]), patch, kind=kind)
+                paths, kind = [self._object_path(selection)[0]], "merge"
+            else:
+                paths = [self._pod_path(pod["metadata"]["name"]) for pod in self._select(selection, self.pods())]
+            for path in paths:
+                if rest:
+                    self.rest.patch(path, rest, kind=kind)
+                if status:
+                    self.rest.patch(f"{path}/status", status)
+
+    def _step_refused(self, cases: list[Json], _: Json) -> None:
+        """Objects that the API server must not accept: {apply: YAML of one object, says: regex}."""
+        for case in cases:
+            text = case["apply"].replace("{{ns}}", self.namespace).replace("{{sched}}", self._sched)
+            try:
+                self.put(yaml.safe_load(text))
+            except ApiError as error:
+                if error.status != 422 or not re.search(case["says"], error.message):
+                    raise
+            else:
+                raise Unmet(f"the API server accepted {text}")
+
+    def _step_remember(self, selections: list[str], _: Json) -> None:
+        """Note the version of pods, for `unwritten`."""
+        for pod in self._select_all(selections):
+            self._versions_seen[pod["metadata"]["uid"]] = pod["metadata"]["resourceVersion"]
 
     def _step_hold_terminating(self, selections: list[str], _: Json) -> None:
         for pod in self._select_all(selections):
@@ -476,6 +506,33 @@ class World:
             texts = [_condition(pod) for pod in chosen]
             if not texts or not all(re.search(pattern, text) for text in texts):
                 problems.append(f"{selection}: conditions {sorted(set(texts))} do not match {pattern!r}")
+        return problems
+
+    def _expect_unwritten(self, selections: list[str], pods: list[Json]) -> list[str]:
+        """Pods that nobody wrote to since `remember`."""
+        return [
+            f"{pod['metadata']['name']} was written since"
+            for selection in selections
+            for pod in self._select(selection, pods)
+            if pod["metadata"]["resourceVersion"] != self._versions_seen[pod["metadata"]["uid"]]
+        ]
+
+    def _expect_events(self, wanted: Mapping[str, Mapping[str, object]], pods: list[Json]) -> list[str]:
+        """{selection: {reason: how many event objects}}; all are in the name of the pods' scheduler."""
+        problems = []
+        events = self.rest.list(resource_path("events.k8s.io/v1", "events", namespace=self.namespace))
+        for selection, counts in wanted.items():
+            names = {pod["metadata"]["name"] for pod in self._select(selection, pods)}
+            about = [e for e in events if e["regarding"].get("kind") == "Pod" and e["regarding"]["name"] in names]
+            for reason, want in counts.items():
+                found = [e for e in about if e["reason"] == reason]
+                if not _within(len(found), want):
+                    problems.append(f"{selection}: {len(found)} events {reason}, wanted {want}")
+                problems += [
+                    f"{selection}: event {reason} comes from {e.get('reportingController')!r}"
+                    for e in found
+                    if e.get("reportingController") != self._sched
+                ]
         return problems
 
     # -- the end --------------------------------------------------------------------------------------------------
