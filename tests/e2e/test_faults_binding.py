@@ -1,4 +1,4 @@
-"""A bind that fails, for each member of a gang and each way to fail: the gang is whole or unwound, never half for long."""
+"""A bind that fails, for each member of a gang and each way to fail: whole or unwound, never half for long."""
 
 from __future__ import annotations
 

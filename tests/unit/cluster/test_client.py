@@ -254,3 +254,19 @@ def test_importing_the_client_does_not_import_kubernetes() -> None:
     code = "import sys, scheduler.cluster.client; print(any(m.split('.')[0] == 'kubernetes' for m in sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+async def test_a_fence_holds_back_a_write_that_waited_for_a_connection_but_no_read_and_no_urgent_request() -> None:
+    async def handler(_: web.Request) -> web.Response:
+        return web.json_response({})
+
+    async with scripted(handler) as server, client_of(server) as client:
+        client.fence = lambda: True
+        await client.request("POST", "/api/v1/x", body=b"{}")
+        client.fence = lambda: False
+        for method in ("POST", "PATCH", "DELETE"):
+            with pytest.raises(Unreachable, match="lease was lost"):
+                await client.request(method, "/api/v1/x", body=b"{}")
+        await client.request("GET", "/api/v1/x")
+        await client.request("PUT", "/api/v1/lease", body=b"{}", urgent=True)
+        assert [method for method, _, _ in server.seen] == ["POST", "GET", "PUT"]
