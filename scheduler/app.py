@@ -14,7 +14,7 @@ import sys
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -22,7 +22,12 @@ import yaml
 
 from scheduler import config as configuration
 from scheduler.config import ConfigError, SchedulerConfiguration
-from scheduler.loop import Loop, Sessions
+
+if TYPE_CHECKING:  # both processes import what they need when they need it: start-up is on the way to the first bind
+    import socket
+    import subprocess
+
+    from scheduler.loop import Sessions
 
 log = structlog.get_logger("muster.app")
 
@@ -106,24 +111,52 @@ def run_brain(descriptor: int) -> int:
     import gc
 
     from scheduler.cluster.link import BrainLink
+    from scheduler.loop import Loop
     from scheduler.observe import logs
 
     config: SchedulerConfiguration = parse_saved(sys.stdin.buffer.read())
     logs.configure(config.log_format, process="brain")
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the io process ends us in order
     link = BrainLink.from_descriptor(descriptor)
-    loop = Loop(link, config, make_sessions, parse_saved)
-    _warm_up()
     gc.set_threshold(50_000, 20, 50)
-    loop.run()
+    Loop(link, config, make_sessions, parse_saved, when_idle=_warm_up).run()
     return 0
 
 
 def _warm_up() -> None:
-    """Import the solver before the first gang needs it."""
+    """Import the solver once there is time for it; a gang that needs it earlier waits for the import."""
     from scheduler import placement
 
     placement.warm_up()
+
+
+@dataclass(frozen=True, slots=True)
+class BrainProcess:
+    """The deciding process and our end of the line to it."""
+
+    process: subprocess.Popen[bytes]
+    line: socket.socket
+
+
+def start_brain(config: SchedulerConfiguration) -> BrainProcess:
+    """Start the deciding process; it imports and waits while the caller goes on."""
+    import subprocess
+
+    from scheduler.cluster.link import socket_pair
+
+    ours, theirs = socket_pair()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "scheduler", "brain", "--fd", str(theirs.fileno())],
+            stdin=subprocess.PIPE,
+            pass_fds=[theirs.fileno()],
+        )
+    finally:
+        theirs.close()
+    assert process.stdin is not None
+    process.stdin.write(msgspec.json.encode(config))
+    process.stdin.close()
+    return BrainProcess(process, ours)
 
 
 # -- the io process ---------------------------------------------------------------------------------------------------
@@ -134,11 +167,7 @@ def run_scheduler(options: RunOptions, *, stop: threading.Event | None = None) -
 
     stop: set by a caller that runs this in a thread, instead of a signal.
     """
-    import uvloop
-
-    from scheduler.cluster.auth import AuthError
     from scheduler.framework.registry import BadPlugin
-    from scheduler.io_process import IoProcess
     from scheduler.observe import logs
 
     try:
@@ -149,8 +178,18 @@ def run_scheduler(options: RunOptions, *, stop: threading.Event | None = None) -
     logs.configure(config.log_format)
     for warning in config.warnings:
         log.warning("configuration", problem=warning)
+    brain = None if options.single_process else start_brain(config)  # it imports while we do
+
+    import uvloop
+
+    from scheduler.cluster.auth import AuthError
+    from scheduler.io_process import IoProcess
+
     try:
-        return uvloop.run(IoProcess(config, options, stop).run())
+        return uvloop.run(IoProcess(config, options, stop, brain).run())
     except AuthError as error:
         sys.stderr.write(f"error: {error}\n")
         return 2
+    finally:
+        if brain is not None:
+            brain.line.close()

@@ -21,21 +21,28 @@ import msgspec
 import structlog
 import yaml
 
-from scheduler.app import RunOptions, load_configuration, make_sessions, parse_saved, with_options
+from scheduler.app import (
+    BrainProcess,
+    RunOptions,
+    load_configuration,
+    make_sessions,
+    parse_saved,
+    start_brain,
+    with_options,
+)
 from scheduler.binder.loop import Binder, Settings
 from scheduler.binder.objects import RequestObjects
 from scheduler.cluster import feed
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.cluster.lease import Elector, unique_identity
-from scheduler.cluster.link import IoLink, LocalLink, socket_pair
+from scheduler.cluster.link import IoLink, LocalLink
 from scheduler.cluster.performer import Performer
 from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer
 from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.framework.registry import BadPlugin
-from scheduler.loop import Loop
 from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
 from scheduler.observe.health import Health
@@ -74,8 +81,14 @@ class IoProcess:
     def _reached(self, point: str, request: BindRequest) -> None:
         """Do nothing: the binder has come to one of its points (`binder.ports.POINTS`) with this request."""
 
-    def __init__(self, config: SchedulerConfiguration, options: RunOptions, stop: threading.Event | None) -> None:
-        self._config, self._options, self._stop_event = config, options, stop
+    def __init__(
+        self,
+        config: SchedulerConfiguration,
+        options: RunOptions,
+        stop: threading.Event | None,
+        brain: BrainProcess | None = None,
+    ) -> None:
+        self._config, self._options, self._stop_event, self._given_brain = config, options, stop, brain
         self._stopping = asyncio.Event()
         self._exit_code = 0
         self._brain: subprocess.Popen[bytes] | None = None
@@ -170,26 +183,17 @@ class IoProcess:
         return bool(self._leading and self._elector.may_write())
 
     def _start_brain(self) -> Any:
-        data = msgspec.json.encode(self._config)
         if self._options.single_process:
+            from scheduler.loop import Loop
+
             sys.setswitchinterval(5e-5)  # a busy brain thread must not hold up the sockets
             local = LocalLink(self._on_brain, self._on_brain_gone)
             loop = Loop(local.brain, self._config, make_sessions, parse_saved)
             threading.Thread(target=loop.run, name="brain", daemon=True).start()
             return local.io
-        ours, theirs = socket_pair()
-        try:
-            self._brain = subprocess.Popen(
-                [sys.executable, "-m", "scheduler", "brain", "--fd", str(theirs.fileno())],
-                stdin=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
-            )
-        finally:
-            theirs.close()
-        assert self._brain.stdin is not None
-        self._brain.stdin.write(data)
-        self._brain.stdin.close()
-        return IoLink(ours, self._on_brain, self._on_brain_gone)
+        started = self._given_brain or start_brain(self._config)
+        self._brain = started.process
+        return IoLink(started.line, self._on_brain, self._on_brain_gone)
 
     def _parts(self) -> dict[str, Any]:
         parts: dict[str, Any] = {

@@ -23,6 +23,8 @@ from scheduler.sim import replay
 
 BREATH = 0.004
 """Seconds between the first event of a burst and the session that answers it."""
+IDLE = 1.0
+"""Seconds without an event after which there is time for what need not be done at once."""
 PAUSE_AFTER_CRASH = 1.0
 log = structlog.get_logger("muster.loop")
 
@@ -69,7 +71,10 @@ ParseConfig = Callable[[bytes], SchedulerConfiguration]
 
 
 class Loop:
-    """See the module. `clock` gives seconds since the epoch, `timer` monotonic seconds."""
+    """See the module. `clock` gives seconds since the epoch, `timer` monotonic seconds.
+
+    when_idle: called once, when for the first time nothing has come for a while after the first session.
+    """
 
     def __init__(
         self,
@@ -78,9 +83,11 @@ class Loop:
         make_sessions: MakeSessions,
         parse_config: ParseConfig,
         *,
+        when_idle: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._when_idle = when_idle
         self._link = link
         self._config = config
         self._make_sessions = make_sessions
@@ -99,6 +106,9 @@ class Loop:
         while True:
             try:
                 items = self._link.receive(self._wait())
+                if not items and self._when_idle is not None and self._number > 0:
+                    idle, self._when_idle = self._when_idle, None
+                    idle()
                 if not self._take(items):
                     return
                 if self._due():
@@ -121,6 +131,8 @@ class Loop:
         due = self._due_at()
         if due is not None:
             ends.append(due - self._clock() + 0.001)
+        if self._when_idle is not None:
+            ends.append(IDLE)
         return max(0.0, min(60.0, *ends))
 
     def _due(self) -> bool:

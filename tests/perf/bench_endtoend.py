@@ -105,7 +105,9 @@ def rows(quick: bool, shapes: tuple[tuple[int, int], ...] = SHAPES, only_muster:
             found.append(Row(f"end to end {shape}: bare loop, 64 POSTs in flight", floor.text(), machine=machine))
         if size == 1 and not only_muster:
             say(f"end to end {shape}: kube-scheduler")
-            kube = measure(lambda s, p: subjects.kube_scheduler(s, p.directory), "default-scheduler", count, size, nodes)
+            kube = measure(
+                lambda s, p: subjects.kube_scheduler(s, p.directory), "default-scheduler", count, size, nodes
+            )
             say(kube.text())
             found.append(Row(f"end to end {shape}: kube-scheduler", kube.text(), machine=machine))
         say(f"end to end {shape}: Muster")

@@ -81,7 +81,7 @@ class Observer:
         connection.request("GET", f"{PODS}?limit=1", headers=self._server.headers())  # the version to start from
         version = json.loads(connection.getresponse().read())["metadata"]["resourceVersion"]
         while not self._stopping:
-            # A busy server ends the watches of clients that do not read fast enough: the next one goes on where it ended.
+            # A busy server ends the watches of clients that read too slowly: the next one goes on where it ended.
             query = {"fieldSelector": "spec.nodeName!=", "resourceVersion": version, "timeoutSeconds": 3600}
             connection.request("GET", f"{PODS}?watch=true&{urlencode(query)}", headers=headers)
             answer = connection.getresponse()

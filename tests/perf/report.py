@@ -38,11 +38,12 @@ def table(rows: Sequence[Row]) -> str:
     machines = list(dict.fromkeys(row.machine for row in rows if row.machine))
     head = ("case", "command", "figure", "target", "met?", "machine")
     number = {machine: str(index) for index, machine in enumerate(machines, start=1)}
-    cells = [
-        (row.case, row.command, row.figure, row.target, row.verdict, number.get(row.machine, "")) for row in rows
-    ]
+    cells = [(row.case, row.command, row.figure, row.target, row.verdict, number.get(row.machine, "")) for row in rows]
     widths = [max(len(line[column]) for line in [head, *cells]) for column in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in [head, *cells]]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in [head, *cells]
+    ]
     legend = [f"machine {number[machine]}: {machine}" for machine in machines]
     return "\n".join([*lines, "", *legend])
 

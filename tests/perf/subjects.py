@@ -60,14 +60,22 @@ def _start(command: list[str], log: Path, environment: dict[str, str] | None = N
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True, cwd=ROOT,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, "PYTHONDONTWRITEBYTECODE": "", **(environment or {})},
         )  # fmt: skip
     return Subject(process, log)
 
 
 def bare(server: Server, directory: Path, nodes: int) -> Subject:
     """Only POSTs bindings."""
-    command = [sys.executable, "-m", "tests.perf.bare", server.url, server.ca_file or "", str(BARE_IN_FLIGHT), str(nodes)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.perf.bare",
+        server.url,
+        server.ca_file or "",
+        str(BARE_IN_FLIGHT),
+        str(nodes),
+    ]
     return _start(command, directory / "bare.log", {"TOKEN": server.token})
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.cluster import feed
 from scheduler.config import SchedulerConfiguration
-from scheduler.loop import BREATH, PAUSE_AFTER_CRASH, Loop
+from scheduler.loop import BREATH, IDLE, PAUSE_AFTER_CRASH, Loop
 from scheduler.model.decisions import Assignment, Decisions, Place
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
@@ -118,6 +118,24 @@ def test_a_session_that_asks_to_be_woken_is_woken() -> None:
 
     recorder, _ = play([(1001, [*START, feed.Synced(), feed.Leading(1)])], end=1100, decide=decide)
     assert recorder.ran == pytest.approx([1001 + BREATH, 1007], abs=0.01)
+
+
+def test_what_need_not_be_done_at_once_is_done_when_the_loop_is_idle_and_once() -> None:
+    clock = Clock()
+    script = Script(clock, [(1001, [*START, feed.Synced(), feed.Leading(1)])], 1100)
+    recorder, idle = Recorder(clock), []
+    config = SchedulerConfiguration()
+    Loop(
+        script,
+        config,
+        lambda _: recorder,
+        lambda _: config,
+        when_idle=lambda: idle.append(clock.now),
+        clock=clock,
+        timer=clock,
+    ).run()
+    assert len(idle) == 1
+    assert recorder.ran[0] < idle[0] < 1001 + 2 * IDLE
 
 
 def test_the_end_of_a_cool_down_wakes_the_loop() -> None:
