@@ -12,6 +12,7 @@ import http.client
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -296,6 +297,8 @@ class Stage:
             self.rest.delete_if_present(path)
         self.rest.delete_if_present(f"/api/v1/namespaces/{self.scheduler_name}")
         delete_namespace(self.cluster, self.namespace)
+        if error is None:
+            shutil.rmtree(self.directory, ignore_errors=True)  # after a failure the logs stay: they say why
 
     def scheduler(self, *, config: Json | None = None, **plan: Any) -> Replica:
         """Start a scheduler with what shall go wrong in it."""
