@@ -24,7 +24,62 @@ def _end_to_end(quick: bool) -> list[Row]:
     return bench_endtoend.rows(quick)
 
 
-CASES: dict[str, Callable[[bool], list[Row]]] = {"endtoend": _end_to_end}
+def _latency(quick: bool) -> list[Row]:
+    from tests.perf import bench_live
+
+    return bench_live.latency(quick)
+
+
+def _idle(quick: bool) -> list[Row]:
+    from tests.perf import bench_live
+
+    return bench_live.idle(quick)
+
+
+def _memory(quick: bool) -> list[Row]:
+    from tests.perf import bench_live
+
+    return bench_live.memory(quick)
+
+
+def _engine(quick: bool) -> list[Row]:
+    from scheduler.placement import warm_up
+    from tests.perf import bench_engine, usage
+
+    warm_up()
+    return [
+        Row(f"engine, 5000 nodes: {case.name}", *bench_engine.figure(case, 3 if quick else 7), usage.machine())
+        for case in bench_engine.cases()
+    ]
+
+
+def _session(quick: bool) -> list[Row]:
+    from scheduler.placement import warm_up
+    from tests.perf import bench_session, usage
+
+    warm_up()
+    size = (500, 5000, 100) if quick else (5000, 50_000, 1000)
+    found = [*bench_session.into_an_empty_cluster(), *bench_session.over_a_full_cluster(*size)]
+    return [
+        Row(
+            f"session: {name}",
+            f"{wall * 1000:.1f} ms (cpu {cpu * 1000:.1f} ms)",
+            f"< {float(target) * 1000:.0f} ms" if target else "",
+            wall < float(target) if target else None,
+            usage.machine(),
+        )
+        for name, (wall, cpu), target in found
+    ]
+
+
+CASES: dict[str, Callable[[bool], list[Row]]] = {
+    "engine": _engine,
+    "session": _session,
+    "latency": _latency,
+    "idle": _idle,
+    "memory": _memory,
+    "endtoend": _end_to_end,
+}
 
 
 def main() -> int:
