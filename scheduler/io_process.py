@@ -34,7 +34,7 @@ from scheduler.binder.loop import Binder, Settings
 from scheduler.binder.objects import RequestObjects
 from scheduler.cluster import feed
 from scheduler.cluster.cache import Cache
-from scheduler.cluster.client import ApiClient, ApiError, path_of
+from scheduler.cluster.client import POOL_BESIDE_BINDER, ApiClient, ApiError, path_of
 from scheduler.cluster.lease import Elector, unique_identity
 from scheduler.cluster.link import IoLink, LocalLink
 from scheduler.cluster.performer import Performer
@@ -135,6 +135,7 @@ class IoProcess:
                 burst=max(1, connection.burst),
                 user_agent="muster",
                 on_request=self._metrics.on_request,
+                pool=config.binder.concurrency + POOL_BESIDE_BINDER,
             )
         )
         self._cache = cache = Cache()

@@ -35,7 +35,10 @@ JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 """Content types of PATCH; JSON is YAML, so an apply patch may be JSON."""
 
-POOL = 64
+POOL = 112
+"""Connections for requests: the binder's 64, and 48 for everything else. Whoever releases a connection and asks again
+at once gets it before those that wait: a pool as small as the binder's concurrency would starve all other writes."""
+POOL_BESIDE_BINDER = 48
 REFRESH_PERIOD = 20.0
 _CONNECT_TIMEOUT = 10.0
 _MAX_LINE = 64 * 2**20
@@ -155,7 +158,7 @@ class RateLimit:
 class ApiClient:
     """Requests to one API server. Use as an async context manager, or `connect`.
 
-    `request` and its short forms share a pool of 64 connections and the rate limit; streams and `urgent` requests (the
+    `request` and its short forms share a pool of connections and the rate limit; streams and `urgent` requests (the
     lease) have their own connections and no limit, so that no amount of binding delays them.
     """
 
@@ -167,8 +170,10 @@ class ApiClient:
         burst: int = 1,
         user_agent: str = "muster",
         on_request: RequestHook | None = None,
+        pool: int = POOL,
     ) -> None:
         self.credentials = credentials
+        self._pool = pool
         self.on_request = on_request
         self.fence: Callable[[], bool] | None = None
         """Once set, asked when a connection is there for a request that may change something and is not urgent: the
@@ -189,14 +194,17 @@ class ApiClient:
         burst: int = 1,
         user_agent: str = "muster",
         on_request: RequestHook | None = None,
+        pool: int = POOL,
     ) -> AsyncIterator[ApiClient]:
         """Read the configuration and open a client. Raises `AuthError` when there is none that works."""
         credentials = await Credentials.load(kubeconfig, context)
-        async with cls(credentials, qps=qps, burst=burst, user_agent=user_agent, on_request=on_request) as client:
+        async with cls(
+            credentials, qps=qps, burst=burst, user_agent=user_agent, on_request=on_request, pool=pool
+        ) as client:
             yield client
 
     async def __aenter__(self) -> ApiClient:
-        self._pooled = self._session(POOL)
+        self._pooled = self._session(self._pool)
         self._free = self._session(0)
         self._refresher = asyncio.create_task(self._keep_fresh(), name="credentials")
         return self
