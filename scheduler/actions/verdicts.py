@@ -19,6 +19,8 @@ from scheduler.model.resources import PODS
 from scheduler.model.verdict import Code, Fact, Verdict
 
 REFUSED = "node(s) had just refused the pod"
+_LARGEST = 2**63 - 1
+"""What a number in a fact may be at most; absurd requests of many members sum up to more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,11 +80,15 @@ def _explain(session: Session, ask: Ask, answer: Nothing) -> Verdict:
         code = Code.FRAGMENTED
     return Verdict(
         code=code,
-        facts=tuple(sorted(facts.items())),
+        facts=tuple(sorted((name, _told(value)) for name, value in facts.items())),
         nodes=_reasons(session, scarce),
         total=len(session.table.names),
         permanent=permanent,
     )
+
+
+def _told(value: Fact) -> Fact:
+    return min(value, _LARGEST) if isinstance(value, int) else value
 
 
 def _room(session: Session, kind: Kind, wanted: int) -> _Room:

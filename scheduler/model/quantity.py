@@ -29,8 +29,8 @@ _SUFFIX: dict[str, Fraction] = {
     "Pi": Fraction(2**50),
     "Ei": Fraction(2**60),
 }
-MAX_AMOUNT = 2**62
-"""Largest amount that is kept; larger ones are clamped so that sums stay inside int64 per node."""
+MAX_AMOUNT = 2**56
+"""Largest amount that is kept (64 Pi); larger ones are clamped so that the sum of a node's pods stays inside int64."""
 
 
 class BadQuantity(ValueError):

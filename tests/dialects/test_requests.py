@@ -74,6 +74,12 @@ def test_fit_4_pod_level_requests_replace_cpu_and_memory_only_and_overhead_comes
     assert asked(obj) == (("cpu", 2250), ("example.com/gpu", 1))
 
 
+def test_absurd_requests_are_cut_so_that_a_full_node_of_them_still_adds_up() -> None:
+    ((_, memory),) = asked(pod(box(memory="9000Ei")))
+    assert memory > 2**50
+    assert 110 * memory < 2**63
+
+
 def test_pod_level_hugepages_count_and_pod_level_extended_resources_do_not() -> None:
     obj = pod(box(gpu="1"), resources={"requests": {"hugepages-2Mi": "4Mi", "example.com/gpu": "7"}})
     assert asked(obj) == (("example.com/gpu", 1), ("hugepages-2Mi", 4 * 2**20))

@@ -3,12 +3,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from plugins import built_in
 from scheduler.framework.registry import Registry
 from scheduler.model.decisions import Explain
 from scheduler.model.pods import Condition, Problem
+from scheduler.model.quantity import MAX_AMOUNT
 from scheduler.model.verdict import Code, Verdict
 from tests.unit.framework.world import GPU, World, need, shape, with_plugins
 
@@ -303,6 +305,17 @@ def test_a_gang_larger_than_the_cluster_never_fits_and_says_what_there_is() -> N
     big, wide = why(w, "big"), why(w, "wide")
     assert (big.code, big.permanent, big.fact("capacity"), big.fact("needed")) == (Code.RESOURCES, True, 4, 5)
     assert (wide.code, wide.permanent, wide.fact("largest"), wide.fact("each")) == (Code.RESOURCES, True, 2, 3)
+
+
+def test_numbers_of_absurd_requests_stay_small_enough_to_be_sent() -> None:
+    w = world().nodes(2, cpu=8, memory=512)
+    w.gang("big", 300, of=replace(shape(cpu=1), requests=(("cpu", 1000), ("memory", MAX_AMOUNT)), key="absurd"))
+    w.gang("ok", 2, of=shape(cpu=1, memory=1))
+    w.session()
+    verdict = why(w, "big")
+    assert (verdict.code, verdict.permanent, verdict.fact("needed")) == (Code.RESOURCES, True, 2**63 - 1)
+    assert msgspec.msgpack.encode(verdict.facts)
+    assert w.verdict("ok") is None
 
 
 def test_a_gang_that_only_a_cordon_keeps_out_is_not_told_that_it_never_fits() -> None:
