@@ -25,6 +25,9 @@ BREATH = 0.004
 """Seconds between the first event of a burst and the session that answers it."""
 IDLE = 1.0
 """Seconds without an event after which there is time for what need not be done at once."""
+REST = 4.0
+"""A session is followed by a rest of so many times its length (at most the period): while thousands of binds are being
+confirmed, each confirmation is a change, and sessions without a break would take the processor from the binder."""
 PAUSE_AFTER_CRASH = 1.0
 log = structlog.get_logger("muster.loop")
 
@@ -213,4 +216,4 @@ class Loop:
         answer.append(feed.SessionDone(session_id, seconds, outcome.counters))
         self._link.send(answer)
         self._last_session = self._timer()
-        self._not_before = self._last_session + min(took, self._config.session_period)
+        self._not_before = self._last_session + min(REST * took, self._config.session_period)
