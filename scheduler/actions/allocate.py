@@ -2,7 +2,8 @@
 
 Three passes. (1) Repair: lost members of running groups come back, each for itself, so that what already runs is not
 held up by newcomers. (2) Start: for the queue whose turn it is, its next group: its exact minimum or nothing. (3) Grow:
-members above the minimum, in small decisions in the same order, so that elastic groups share what is left.
+members above the minimum, in small decisions in the same order, so that elastic groups share what is left. While a
+minimum is being bound it can still be unwound: until that is settled nothing else of its group is placed.
 
 Where a placement is found is decided by placement, whose turn it is by plugins, what is said about the rest by
 `verdicts`. Invariant: nothing of a group is decided unless its minimum is met by this decision or before it.
@@ -21,7 +22,7 @@ from scheduler.actions.ask import Ask, make_ask
 from scheduler.actions.gates import gate
 from scheduler.actions.placing import Found, Nothing, solve
 from scheduler.actions.verdicts import explain
-from scheduler.framework.gangs import Needs, by_role, is_running, needs
+from scheduler.framework.gangs import Needs, by_role, is_running, is_starting, needs
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod
@@ -135,6 +136,8 @@ def _candidates(session: Session) -> tuple[list[GroupState], list[GroupState]]:
     found: list[GroupState] = []
     recalled: list[GroupState] = []
     for state in session.waiting.values():
+        if is_starting(state):
+            continue
         known = session.recall(state)
         if known is not None:
             session.reject(state, known)
@@ -221,7 +224,8 @@ def _grow(session: Session, order: Order, running: set[str], blocked: Blocked) -
     def grows(state: GroupState) -> bool:
         if state.key in blocked or state.key in session.verdicts:
             return False
-        whole = state.key in running or state.key in session.placed_of or not needs(state).total
+        # A minimum of several that was placed just now can still be unwound: its surplus waits until it is bound.
+        whole = state.key in running or not needs(state).total or _stands_alone(session, state)
         return whole and bool(session.remaining(state))
 
     for _ in range(GROWTH_ROUNDS):
@@ -234,6 +238,11 @@ def _grow(session: Session, order: Order, running: set[str], blocked: Blocked) -
                     _place(session, state, pods, Needs(len(pods)), blocked, each=True)
         if len(session.places) == before:
             return
+
+
+def _stands_alone(session: Session, state: GroupState) -> bool:
+    """Whether this session placed the group's minimum, and that is one member."""
+    return any(place.minimum == 1 for place in session.placed_of.get(state.key, ()))
 
 
 def _place(

@@ -85,6 +85,7 @@ def group_state(
     priorities: Mapping[str, int],
     namespace_queue: Callable[[str, str], str],
     ran: Collection[str],
+    starting: bool = False,
 ) -> GroupState | None:
     """Return the state of a group, or None for a group of one with nothing left to decide.
 
@@ -128,6 +129,7 @@ def group_state(
         succeeded=_sorted(sorts["succeeded"]),
         failed=_sorted(sorts["failed"]),
         missing_object=missing,
+        starting=starting,
         ever_ran=bool(settled)
         and not missing
         and (group.uid in ran or group.was_running or _reached_minimum(group, settled)),

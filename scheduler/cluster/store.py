@@ -61,6 +61,7 @@ class Store:
         self._assumed: dict[str, tuple[str, str]] = {}
         self._requests: dict[str, BindRequest] = {}
         self._settled: dict[str, set[int]] = {}
+        self._starting: dict[str, dict[str, None]] = {}
         self._no_goods: list[NoGood] = []
         self._back_off: dict[tuple[str, str], float] = {}
         self._nominated: dict[str, Pod] = {}
@@ -286,8 +287,27 @@ class Store:
 
     def assume(self, place: Place, session: str) -> None:
         """Take a placement as done until its request says otherwise."""
+        if place.minimum > 1:
+            self._begin(place.group, session)
         for assignment in place.assignments:
             self._assume(assignment.uid, assignment.node, session)
+
+    def _begin(self, key: str, source: str) -> None:
+        """Note that a request (or a session whose request is not seen yet) binds the group's minimum."""
+        sources = self._starting.setdefault(key, {})
+        if source not in sources:
+            sources[source] = None
+            self._dirty[key] = None
+
+    def _end(self, key: str, source: str) -> None:
+        sources = self._starting.get(key)
+        if sources is None or source not in sources:
+            return
+        del sources[source]
+        if not sources:
+            del self._starting[key]
+        self._dirty[key] = None
+        self.changed = True
 
     def _assume(self, uid: str, node: str, source: str) -> None:
         pod = self._pods.get(uid)
@@ -314,11 +334,16 @@ class Store:
             if index in settled:
                 continue
             if request.open and index not in failed:
+                if gang.minimum > 1:
+                    self._begin(gang.group, request.name)
+                self._end(gang.group, request.session)
                 for assignment in gang.assignments:
                     if self._assumed.get(assignment.uid, ("", ""))[1] != request.name:
                         self._assume(assignment.uid, assignment.node, request.name)
                 continue
             settled.add(index)
+            self._end(gang.group, request.name)
+            self._end(gang.group, request.session)
             for assignment in gang.assignments:
                 self._release(assignment.uid)
         for outcome in request.outcomes:
@@ -341,6 +366,7 @@ class Store:
         if request is None:
             return
         for gang in request.gangs:
+            self._end(gang.group, name)
             for assignment in gang.assignments:
                 if self._assumed.get(assignment.uid, ("", ""))[1] == name:
                     self._release(assignment.uid)
@@ -353,6 +379,8 @@ class Store:
         ]
         for uid in lost:
             self._release(uid)
+        for key in sorted(groups):
+            self._end(key, session)
         self.changed = True
 
     # -- snapshots ------------------------------------------------------------------------------------------------
@@ -375,6 +403,7 @@ class Store:
             priorities=self._priorities,
             namespace_queue=self._namespaces.get,
             ran=self._ran,
+            starting=key in self._starting,
         )
         if state is None:
             self._states.pop(key, None)

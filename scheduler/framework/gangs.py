@@ -50,6 +50,12 @@ def is_running(state: GroupState) -> bool:
     return state.ever_ran and state.placed > 0
 
 
+def is_starting(state: GroupState) -> bool:
+    """Whether the minimum is being bound and may still be unwound: until that is settled nothing else of the group is
+    placed, because it could be left over alone."""
+    return state.starting and not is_running(state)
+
+
 def required_total(state: GroupState) -> int:
     """Return the minimum number of members, role minimums included."""
     return max(state.group.min_member, sum(role.count for role in state.group.roles))

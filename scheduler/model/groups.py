@@ -77,7 +77,8 @@ class GroupState:
 
     waiting: may be placed now. gated: scheduling gates. assumed: placed, bind not confirmed. bound: on a node, alive.
     terminating: being deleted (bound or not). succeeded / failed: ended. `priority` is resolved. `missing_object`: the
-    members name an object that does not exist. `ever_ran`: the minimum was once reached.
+    members name an object that does not exist. `ever_ran`: the minimum was once reached. `starting`: a request that
+    binds its minimum has not ended yet; should it fail, what it bound is unwound.
     """
 
     group: PodGroup
@@ -92,6 +93,7 @@ class GroupState:
     failed: tuple[Pod, ...] = ()
     missing_object: bool = False
     ever_ran: bool = False
+    starting: bool = False
 
     @property
     def key(self) -> str:

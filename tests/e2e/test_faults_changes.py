@@ -34,11 +34,6 @@ def test_a_member_that_was_deleted_meanwhile_leaves_no_half_gang(stage: Stage, p
     stage.check()
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="while three members are being unwound, a session may take them for the gang's minimum and place the new "
-    "fourth by itself, which then stays alone",
-)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_member_that_was_made_anew_under_its_name_is_not_bound_by_the_old_decision(stage: Stage, point: str) -> None:
     path = stage.pod_path("g-2")

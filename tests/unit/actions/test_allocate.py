@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler.cluster import feed
 from scheduler.model.snapshot import NoGood
 from scheduler.model.verdict import Code
 from tests.unit.framework.world import GPU, World, shape, with_plugins
@@ -106,8 +107,30 @@ def test_members_above_the_minimum_are_a_decision_of_their_own() -> None:
     w = world().nodes(1, gpu=5)
     w.gang("g", 2, count=4)
     w.session()
-    assert [place.minimum for place in w.places] == [2] + [0] * (len(w.places) - 1)
-    assert len(w.placed_of("g")) == 4
+    assert [place.minimum for place in w.places] == [2]
+    w.carry_out()
+    w.session()
+    assert [place.minimum for place in w.places] == [0] * len(w.places)
+    assert w.placed_of("g") == ["g-2", "g-3"]
+
+
+def test_nothing_of_a_gang_is_placed_while_its_minimum_is_being_bound_and_can_still_be_unwound() -> None:
+    w = world().nodes(1, gpu=8)
+    group = w.gang("g", 3, count=3)
+    result = w.session()
+    for place in w.places:
+        w.store.assume(place, result.decisions.session)
+    w.running("g-0", "n0", shape(gpu=1), group=group.key)
+    w.drop_pod("g-2")
+    w.member(group, 2)
+    w.member(group, 3)
+    w.session()
+    assert w.places == []
+    w.store.apply([feed.HandoverFailed(result.decisions.session, (group.key,), "boom")], 1000.0)
+    w.drop_pod("g-0")
+    w.member(group, 0)
+    w.session()
+    assert [(place.minimum, len(place.assignments)) for place in w.places] == [(3, 3)]
 
 
 def test_no_surplus_is_placed_before_another_gang_has_its_minimum() -> None:
@@ -115,8 +138,10 @@ def test_no_surplus_is_placed_before_another_gang_has_its_minimum() -> None:
     w.gang("first", 2, count=6, created=1.0)
     w.gang("second", 2, created=2.0)
     w.session()
-    assert len(w.placed_of("second")) == 2
-    assert len(w.placed_of("first")) == 4
+    assert (len(w.placed_of("first")), len(w.placed_of("second"))) == (2, 2)
+    w.carry_out()
+    w.session()
+    assert (len(w.placed_of("first")), len(w.placed_of("second"))) == (2, 0)
 
 
 def test_elastic_gangs_share_the_surplus() -> None:
@@ -124,7 +149,10 @@ def test_elastic_gangs_share_the_surplus() -> None:
     w.gang("a", 2, count=12, created=1.0)
     w.gang("b", 2, count=12, created=2.0)
     w.session()
-    assert (len(w.placed_of("a")), len(w.placed_of("b"))) == (6, 6)
+    assert (len(w.placed_of("a")), len(w.placed_of("b"))) == (2, 2)
+    w.carry_out()
+    w.session()
+    assert (len(w.placed_of("a")), len(w.placed_of("b"))) == (4, 4)
 
 
 def test_a_lost_member_is_replaced_alone_and_before_newcomers() -> None:
@@ -254,7 +282,7 @@ def test_later_members_follow_the_gang_into_its_domain(confirmed: bool) -> None:
         w.member(group, number)
     w.session()
     assert set(w.placed.values()) <= {"a", "b"}
-    assert len(w.placed) == 2
+    assert len(w.placed) == (2 if confirmed else 0)
 
 
 def test_a_domain_that_is_too_small_is_named_with_what_it_has() -> None:

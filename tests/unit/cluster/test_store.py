@@ -285,3 +285,36 @@ def test_the_state_is_that_of_the_objects_that_are_left_in_whatever_order_they_c
         zeros = [0] * len(a[0])
         assert rows_a.get(resource, zeros) == rows_b.get(resource, zeros)
     assert np.all(store.snapshot(500).table.used >= 0)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        [feed.RequestGone("r")],
+        [feed.RequestSet(request("r", place("volcano/a/g", [("p", "n1")], minimum=2), phase="Bound"))],
+        [
+            feed.RequestSet(
+                request("r", place("volcano/a/g", [("p", "n1")], minimum=2), outcomes=(GangOutcome(0, "Unwound"),))
+            )
+        ],
+    ],
+)
+def test_a_gang_is_starting_from_the_decision_until_its_request_has_ended(ending: list[feed.Event]) -> None:
+    members = [feed.PodSet(pod(name, group="volcano/a/g")) for name in ("p", "q")]
+    store = store_with(feed.NodeSet(node("n1")), feed.GroupSet(group("g", 2)), *members)
+    assert not store.snapshot(100).groups["volcano/a/g"].starting
+    gang = place("volcano/a/g", [("p", "n1"), ("q", "n1")], minimum=2)
+    store.assume(gang, "s-1")
+    assert store.snapshot(100).groups["volcano/a/g"].starting
+    store.apply([feed.RequestSet(request("r", gang)), feed.PodSet(pod("p", group="volcano/a/g", node="n1"))], 101)
+    assert store.snapshot(101).groups["volcano/a/g"].starting
+    store.apply(ending, 102)
+    assert store.changed
+    assert not store.snapshot(102).groups["volcano/a/g"].starting
+
+
+def test_a_hand_over_that_fails_ends_the_start() -> None:
+    store = store_with(feed.GroupSet(group("g", 2)), feed.PodSet(pod("p", group="volcano/a/g")))
+    store.assume(place("volcano/a/g", [("p", "n1")], minimum=2), "s-1")
+    store.apply([feed.HandoverFailed("s-1", ("volcano/a/g",), "boom")], 101)
+    assert not store.snapshot(101).groups["volcano/a/g"].starting
