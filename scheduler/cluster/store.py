@@ -65,6 +65,7 @@ class Store:
         self._no_goods: list[NoGood] = []
         self._back_off: dict[tuple[str, str], float] = {}
         self._nominated: dict[str, Pod] = {}
+        self._foreign: dict[str, dict[str, None]] = {}
         self._named: dict[str, frozenset[str]] = {}
         self._dialects: dict[str, bool] = {}
 
@@ -168,6 +169,9 @@ class Store:
         else:
             self._leave(pod.uid)
             self._note_nomination(pod)
+            if pod.group and pod.uid not in self._foreign.setdefault(pod.group, {}):
+                self._foreign[pod.group][pod.uid] = None
+                self._dirty[pod.group] = None
         self._recharge(pod)
         cause = rejected(pod)
         if cause and not (old is not None and rejected(old)):
@@ -209,12 +213,21 @@ class Store:
         self._nominated.pop(uid, None)
         self._uncharge(uid)
         self._leave(uid)
+        self._drop_foreign(pod)
         owned = self._by_owner.get(pod.owner_uid)
         if owned is not None:
             owned.pop(uid, None)
             if not owned:
                 del self._by_owner[pod.owner_uid]
         self.changed = True
+
+    def _drop_foreign(self, pod: Pod) -> None:
+        named = self._foreign.get(pod.group)
+        if named is None or named.pop(pod.uid, pod) is pod:
+            return
+        if not named:
+            del self._foreign[pod.group]
+        self._dirty[pod.group] = None
 
     def _set_group(self, group: PodGroup) -> None:
         known = self._groups.get(group.key)
@@ -392,7 +405,9 @@ class Store:
     def _refresh(self, key: str) -> None:
         members = [self._pods[uid] for uid in self._members.get(key, ())]
         group = self._groups.get(key)
-        if not members and (group is None or group.dialect == "owner"):
+        # A group whose pods are all another scheduler's is that scheduler's: its status is not ours to write.
+        theirs = key in self._foreign
+        if not members and (group is None or group.dialect == "owner" or theirs):
             self._states.pop(key, None)
             return
         state = group_state(

@@ -210,6 +210,17 @@ def test_a_resync_of_unchanged_objects_is_not_a_change() -> None:
     assert not store.changed
 
 
+def test_a_group_whose_pods_are_all_another_schedulers_is_left_to_it() -> None:
+    store = store_with(feed.GroupSet(group("g", 1)))
+    assert "volcano/a/g" in store.snapshot(100).groups
+    store.apply([feed.PodSet(pod("p", group="volcano/a/g", ours=False))], 101)
+    assert "volcano/a/g" not in store.snapshot(101).groups
+    store.apply([feed.PodSet(pod("q", group="volcano/a/g"))], 102)
+    assert [one.name for one in store.snapshot(102).groups["volcano/a/g"].waiting] == ["q"]
+    store.apply([feed.PodGone("u-q"), feed.PodGone("u-p")], 103)
+    assert store.snapshot(103).groups["volcano/a/g"].waiting == ()
+
+
 def test_shapes_that_no_pod_uses_do_not_pile_up_and_come_back_when_sent_again() -> None:
     store = store_with(feed.NodeSet(node("n1")))
     for number in range(3 * SPARE_SHAPES):
