@@ -28,7 +28,7 @@ def test_every_scenario_has_an_id_of_its_own() -> None:
     ids = [scenario.id for scenario in SCENARIOS]
     assert len(ids) == len(set(ids))
     assert len(FILES) >= 5
-    assert len(ids) >= 140
+    assert len(ids) >= 138
 
 
 def _play(plane, scheduler, scenario: Scenario, dialect: str) -> None:  # type: ignore[no-untyped-def]
