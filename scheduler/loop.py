@@ -214,6 +214,12 @@ class Loop:
             answer.append(feed.Handover.of(outcome.decisions))
         seconds = {**outcome.seconds, "session": took}
         answer.append(feed.SessionDone(session_id, seconds, outcome.counters))
-        self._link.send(answer)
+        try:
+            self._link.send(answer)
+        except (OverflowError, TypeError, ValueError):  # a figure that cannot travel must not take placements along
+            log.exception("words_not_sent", session=session_id)
+            places = tuple(item for item in outcome.decisions.items if isinstance(item, Place))
+            bare = feed.Handover(session=session_id, generation=outcome.decisions.generation, places=places)
+            self._link.send([bare, feed.SessionDone(session_id, seconds, {"session_failures": 1.0})])
         self._last_session = self._timer()
         self._not_before = self._last_session + min(REST * took, self._config.session_period)

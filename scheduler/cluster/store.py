@@ -53,6 +53,7 @@ class Store:
         self._usage: dict[str, tuple[int, Amounts]] = {}
         self._groups: dict[str, PodGroup] = {}
         self._states: dict[str, GroupState] = {}
+        self._in_order = True
         self._dirty: dict[str, None] = {}
         self._ran: set[str] = set()
         self._queues: dict[str, dict[str, Queue]] = {}
@@ -427,6 +428,7 @@ class Store:
                 self._ran.add(state.group.uid)
             else:
                 self._ran.discard(state.group.uid)
+            self._in_order = self._in_order and key in self._states
             self._states[key] = state
 
     def _sweep_shapes(self) -> None:
@@ -447,6 +449,8 @@ class Store:
         if len(live) != len(self._no_goods):
             self._no_goods = live
             self._back_off = {key: wait for key, wait in self._back_off.items() if key[0] in self._pods}
+        if not self._in_order:  # a dict keeps its order when entries go or change: only new keys need sorting
+            self._states, self._in_order = dict(sorted(self._states.items())), True
         self._generation += 1
         self.changed = False
         self._sweep_shapes()
@@ -456,7 +460,7 @@ class Store:
             now=now,
             table=self._table.view(named),
             shapes=self._shapes,
-            groups=dict(sorted(self._states.items())),
+            groups=dict(self._states),
             queues={
                 name: by_dialect.get("muster") or by_dialect[min(by_dialect)]
                 for name, by_dialect in sorted(self._queues.items())

@@ -10,10 +10,11 @@ import pytest
 from scheduler.cluster import feed
 from scheduler.config import SchedulerConfiguration
 from scheduler.loop import BREATH, IDLE, PAUSE_AFTER_CRASH, Loop
-from scheduler.model.decisions import Assignment, Decisions, Place
+from scheduler.model.decisions import Assignment, Decisions, Explain, Place
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.snapshot import Snapshot
+from scheduler.model.verdict import Code, verdict
 from scheduler.sim import replay
 
 SHAPE = Shape(key="s1", requests=(("cpu", 1000),))
@@ -170,6 +171,25 @@ def test_a_placement_is_handed_over_once_and_assumed_from_then_on() -> None:
     assert [item.places for item in handed] == [(place,)]
     table = recorder.snapshots[-1].table
     assert int(table.used[table.resources.index("cpu"), table.names.index("n1")]) == 1000
+
+
+def test_words_that_cannot_travel_do_not_take_placements_along() -> None:
+    place = Place("pod/a/u1", "u1", "a", "p", "", "Pod", 1, (Assignment("u1", "a", "p", "n1"),))
+    huge = Explain("g", verdict(Code.RESOURCES, needed=2**70), ("u1",))
+
+    class Strict(Script):
+        def send(self, items: Sequence[feed.FromBrain]) -> None:
+            feed.encode(items)
+            super().send(items)
+
+    clock = Clock()
+    script = Strict(clock, [(1001, [*START, feed.Synced(), feed.Leading(1)])], 1010)
+    recorder = Recorder(clock, lambda snapshot, session: Outcome(Decisions(session, 1, (place, huge))))
+    config = SchedulerConfiguration()
+    Loop(script, config, lambda _: recorder, lambda _: config, clock=clock, timer=clock).run()
+    handed = [item for _, item in script.sent if isinstance(item, feed.Handover)]
+    assert [item.places for item in handed] == [(place,)]
+    assert handed[0].explains == ()
 
 
 def test_the_last_session_can_be_saved_and_read_again() -> None:
