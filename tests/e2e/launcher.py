@@ -6,9 +6,10 @@ Decided here: what can go wrong, where, and what is noted down. Every request th
 journal before it is sent, so that a test can tell what a process wrote and when. The product is not changed: it runs as
 its own class with another client type and its own hook.
 
-A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}), binds ({pod: fault}), where
-point is one of the binder's points, or request-unsent, request-sent, bind-unsent (in the client), kind is kill-io,
-kill-brain, kill-both or freeze, and a fault is {status | drop: before, unsure or after, times, wait}.
+A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}; the method RUNNING waits for a
+pod), binds ({pod: fault}), where point is one of the binder's points, or request-unsent, request-sent, bind-unsent (in
+the client), kind is kill-io, kill-brain, kill-both or freeze, and a fault is {status | drop: before, unsure or after,
+times, wait}.
 """
 
 from __future__ import annotations
@@ -77,6 +78,8 @@ class Plan:
                 api.delete(call["path"], grace=0)
             elif call["method"] == "POST":
                 api.create(call["path"], call["body"])
+            elif call["method"] == "RUNNING":
+                _wait_running(api, call["path"])
             else:
                 api.patch(call["path"], call["body"], kind=call.get("kind", "merge"))
             self.note("called", method=call["method"], path=call["path"])
@@ -100,6 +103,15 @@ class Plan:
             return None
         fault["times"] = fault.get("times", 1) - 1
         return fault
+
+
+def _wait_running(api: plain.Rest, path: str) -> None:
+    """Wait until a kubelet has taken a pod."""
+    deadline = time.monotonic() + 30
+    while api.get(path)["status"].get("phase") != "Running":
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} does not run")
+        time.sleep(0.05)
 
 
 class Client(ApiClient):

@@ -1,0 +1,135 @@
+"""The seed story and a kubelet's refusal, on two real kubelets with two GPUs each."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.fixtures import WORKERS
+from tests.controlplane.rest import resource_path
+from tests.e2e.stage import DEADLINE, GPU, SLACK, Stage, until
+
+pytestmark = [pytest.mark.real, pytest.mark.kubelet]
+VOLCANO = ("scheduling.volcano.sh/v1beta1", "podgroups")
+COOL_DOWN = 30.0
+"""Seconds that a node is left alone for a shape that its kubelet refused."""
+
+
+@pytest.fixture
+def stage(kubelet_cluster: ControlPlane) -> Iterator[Stage]:
+    """Both workers, for this test alone."""
+    with Stage(kubelet_cluster, register=False) as made:
+        yield made
+
+
+def _phases(stage: Stage, prefix: str) -> list[str]:
+    return [pod["status"].get("phase", "") for pod in stage.pods(prefix)]
+
+
+def _reasons(stage: Stage, prefix: str) -> list[str]:
+    return [
+        condition.get("message", "")
+        for pod in stage.pods(prefix)
+        for condition in pod["status"].get("conditions", [])
+        if condition["type"] == "PodScheduled" and condition["status"] == "False"
+    ]
+
+
+def _foreign(stage: Stage, name: str, node: str, gpu: int) -> dict[str, Any]:
+    """A pod that somebody put on a node without asking a scheduler."""
+    pod = stage.pod(name, "", gpu, nodeName=node)
+    pod["spec"]["schedulerName"] = "by-hand"
+    return pod
+
+
+def _wait_all_run(stage: Stage, prefix: str, count: int, within: float = 60.0) -> None:
+    until(
+        lambda: _phases(stage, prefix) == ["Running"] * count,
+        lambda: "\n".join([f"{count} of {prefix} run: {_phases(stage, prefix)}", *stage.picture()]),
+        within,
+    )
+
+
+def test_the_volcano_gang_waits_whole_for_the_hogs_and_then_all_four_run(stage: Stage) -> None:
+    stage.scheduler().wait_leads()
+    for number in range(3):
+        stage.create_pod(stage.pod(f"gpu-hog-{number}", ""))
+    _wait_all_run(stage, "gpu-hog-", 3)
+    group = {
+        "apiVersion": VOLCANO[0],
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "namespace": stage.namespace},
+        "spec": {"minMember": 4},
+    }
+    stage.rest.create(resource_path(*VOLCANO, namespace=stage.namespace), group)
+    for number in range(4):
+        pod = stage.pod(f"train-{number}", "")
+        pod["metadata"]["annotations"] = {"scheduling.k8s.io/group-name": "train"}
+        stage.create_pod(pod)
+    until(lambda: len(_reasons(stage, "train-")) == 4, lambda: "\n".join(stage.picture()))
+    for reason in _reasons(stage, "train-"):
+        assert GPU in reason
+        assert re.search(r"\b3 short\b", reason), reason
+        assert "gpu-hog" in reason, reason
+    stage.stays("train-", 0)
+    assert stage.recorder.ever_bound("train-") == 0
+    stage.delete("gpu-hog-")
+    _wait_all_run(stage, "train-", 4)
+    assert stage.recorder.half("train-", 4) < DEADLINE
+    stage.check(limit=WORKERS)
+
+
+def test_a_foreign_pod_that_a_full_node_refuses_disturbs_nobody(stage: Stage) -> None:
+    stage.scheduler().wait_leads()
+    stage.gang("g")
+    _wait_all_run(stage, "g-", 4)
+    stage.create_pod(_foreign(stage, "foreign", WORKERS[0], 1))
+    until(lambda: _phases(stage, "foreign") == ["Failed"], lambda: "\n".join(stage.picture()), 60)
+    assert stage.pods("foreign")[0]["status"]["reason"] == f"OutOf{GPU}"
+    assert _phases(stage, "g-") == ["Running"] * 4
+    stage.check(limit=WORKERS)
+    # It holds nothing: as soon as the gang is gone, the next one has all four GPUs.
+    stage.delete("g-")
+    stage.gang("h")
+    stage.wait_bound("h-", 4)
+    _wait_all_run(stage, "h-", 4)
+
+
+def test_a_node_that_refused_a_member_is_left_alone_for_its_shape_and_takes_the_next_one_later(stage: Stage) -> None:
+    thief = _foreign(stage, "thief", WORKERS[0], 2)
+    calls = [
+        {"method": "POST", "path": resource_path("v1", "pods", namespace=stage.namespace), "body": thief},
+        {"method": "RUNNING", "path": stage.pod_path("thief")},
+    ]
+    # The process stands still meanwhile, which must not cost it a lease.
+    replica = stage.scheduler(
+        calls={"point": "bind-unsent", "requests": calls},
+        config={"leaderElection": {"leaderElect": False}, "binder": {"deadline": "60s", "history": "600s"}},
+    ).wait_ready()
+    stage.gang("g")
+    until(lambda: len(replica.journal("called")) == 2, replica.tail, 60)
+    until(lambda: _phases(stage, "g-").count("Failed") == 2, lambda: "\n".join(stage.picture()), 60)
+    refused_at = time.monotonic()
+    refused = [pod for pod in stage.pods("g-") if pod["status"]["phase"] == "Failed"]
+    for pod in refused:
+        assert pod["status"]["reason"] == f"OutOf{GPU}"
+        assert pod["spec"]["nodeName"] == WORKERS[0]
+    stage.delete("thief")
+    for pod in refused:
+        name = pod["metadata"]["name"]
+        stage.rest.delete_if_present(stage.pod_path(name), grace=0)
+        stage.create_pod(stage.pod(name, "g"))
+    # worker-1 is free, but it has just refused this very shape; another shape may go there.
+    stage.create_pod(stage.pod("other", "", gpu=0, nodeSelector={"kubernetes.io/hostname": WORKERS[0]}))
+    _wait_all_run(stage, "other", 1)
+    if time.monotonic() - refused_at < COOL_DOWN - SLACK:
+        assert stage.bound("g-") == 2, stage.picture()
+    _wait_all_run(stage, "g-", 4, within=COOL_DOWN + 60)
+    assert time.monotonic() - refused_at > COOL_DOWN - SLACK
+    assert replica.process.poll() is None
+    stage.check(limit=WORKERS)
