@@ -6,8 +6,8 @@ Decided here: what can go wrong, where, and what is noted down. Every request th
 journal before it is sent, so that a test can tell what a process wrote and when. The product is not changed: it runs as
 its own class with another client type and its own hook.
 
-A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}; the method RUNNING waits for a
-pod), binds ({pod: fault}), where point is one of the binder's points, or request-unsent, request-sent, bind-unsent (in
+A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}; RUNNING waits for a pod),
+binds ({pod: fault}), where point is one of the binder's points, or request-unsent, request-sent, bind-unsent (in
 the client), kind is kill-io, kill-brain, kill-both or freeze, and a fault is {status | drop: before, unsure or after,
 times, wait}.
 """

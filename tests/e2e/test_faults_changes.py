@@ -74,6 +74,37 @@ def test_a_node_that_changed_before_the_request_was_written_takes_nobody(stage: 
     assert stage.recorder.half("g-", 4) < DEADLINE + SLACK
 
 
+@pytest.mark.parametrize("change", ["deleted", "cordoned", "shrunk"])
+def test_a_node_that_changed_after_the_request_was_written_is_bound_to_no_more(stage: Stage, change: str) -> None:
+    node = stage.node_names[0]
+    path = f"/api/v1/nodes/{node}"
+    calls = {
+        "deleted": {"method": "DELETE", "path": path},
+        "cordoned": {"method": "PATCH", "path": path, "body": {"spec": {"unschedulable": True}}},
+        "shrunk": {
+            "method": "PATCH", "path": f"{path}/status", "body": {"status": {"allocatable": {"example.com/gpu": "0"}}},
+        },
+    }  # fmt: skip
+    # No bind of the first try arrives, and each is tried again only when the change has been seen.
+    replica = stage.scheduler(
+        calls={"point": "bind-unsent", "requests": [calls[change]]},
+        binds={f"g-{number}": {"drop": "before", "wait": 1.0} for number in range(4)},
+    ).wait_leads()
+    stage.gang("g")
+    until(lambda: replica.journal("called"), replica.tail)
+    until(lambda: len(replica.journal("fault")) == 4, replica.tail)
+    time.sleep(2)
+    until(lambda: stage.bound("g-") == 0, lambda: str(stage.picture()))
+    stage.register(f"{stage.id}-new", 4)
+    present = {pod["metadata"]["name"] for pod in stage.pods("g-")}
+    for number in range(4):
+        if f"g-{number}" not in present:
+            stage.create_pod(stage.pod(f"g-{number}", "g"))
+    stage.wait_bound("g-", 4)
+    assert all(node not in nodes for nodes in stage.recorder.nodes_of().values())
+    assert stage.recorder.half("g-", 4) < DEADLINE + SLACK
+
+
 def test_an_api_server_that_is_away_for_ten_seconds_costs_no_gang_and_binds_nobody_twice(stage: Stage) -> None:
     replica = stage.scheduler(
         binds={"g-3": {"drop": "before", "wait": 1.5}},
