@@ -88,7 +88,7 @@ def kubelet_namespace(kubelet_cluster: ControlPlane) -> Iterator[str]:
     delete_namespace(kubelet_cluster, name)
 
 
-def create_namespace(cluster: ControlPlane, prefix: str = "test", timeout: float = 20.0) -> str:
+def create_namespace(cluster: ControlPlane, prefix: str = "test", timeout: float = 90.0) -> str:
     """A new namespace that is ready for pods: its default service account exists when controllers run."""
     name = f"{prefix}-{secrets.token_hex(4)}"
     cluster.rest.create("/api/v1/namespaces", {"metadata": {"name": name}})
