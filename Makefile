@@ -32,12 +32,12 @@ check: setup ## Lint, types and import contracts
 	$(BIN)/lint-imports
 
 test: check controlplane ## Everything that an issue needs before it lands: unit, properties, scenarios, contract, real API server
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not slow and not kubelet"
-	$(PYTEST) -m "kubelet and not slow"
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not slow and not kubelet and not alone"
+	$(PYTEST) -m "(kubelet or alone) and not slow"
 
 test-all: check controlplane ## test, and what takes longer
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not kubelet"
-	$(PYTEST) -m kubelet
+	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not kubelet and not alone"
+	$(PYTEST) -m "kubelet or alone"
 
 .PHONY: controlplane
 controlplane: setup ## Build the real control plane for tests (cached outside the tree; minutes the first time)

@@ -13,7 +13,7 @@ from tests.controlplane.fixtures import CRD_FOLDER
 from tests.controlplane.rest import resource_path
 from tests.e2e.stage import Stage, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 BIND_REQUESTS = "bindrequests.scheduling.muster.sh"
 VOLCANO = ("scheduling.volcano.sh/v1beta1", "podgroups")
 

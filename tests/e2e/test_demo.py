@@ -19,6 +19,8 @@ from scheduler.cli.screen import PlainScreen
 from scheduler.cli.stage import StoryBroken
 from scheduler.playground.run import Playground
 
+pytestmark = pytest.mark.alone
+
 CRDS = Path(__file__).parents[2] / "config" / "crd"
 MARK = "MUSTER_TEST_DEMO"
 

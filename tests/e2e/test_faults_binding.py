@@ -11,7 +11,7 @@ import pytest
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.stage import DEADLINE, SLACK, Stage, until
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("failing-binds")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("failing-binds"), pytest.mark.alone]
 SIZE = 4
 FOR_EVER = 1_000_000
 PASSING: dict[str, dict[str, Any]] = {

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.stage import DEADLINE, SLACK, Stage, binds_done, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 POINTS = ("before-first-bind", pytest.param("request-unsent", marks=pytest.mark.slow))
 
 

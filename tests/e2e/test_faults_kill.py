@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.stage import RENEW, Stage, binds_done, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 POINTS = ("request-unsent", "request-sent", "after-first-bind", "after-last-bind", "before-status")
 WHO = ("kill-io", "kill-brain", "kill-both")
 IN_EVERY_RUN = {("kill-io", point) for point in POINTS} | {

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.stage import DEADLINE, LEASE, SLACK, Replica, Stage, until
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.alone]
 
 
 def _writes_after(replica: Replica, what: str) -> list[str]:
