@@ -6,6 +6,9 @@ Invariants: nothing is written without the lease; a request is reported exactly 
 whatever this process forgets by dying can be read again from pods and requests.
 
 No state of a gang is written while it is under way: after a crash the pods themselves tell which members are bound.
+
+A little over 500 lines, because every part here changes the same table of requests under way; what could be told apart
+(pool, desk, fence, ledger, check) is in modules of its own.
 """
 
 from __future__ import annotations

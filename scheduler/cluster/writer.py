@@ -7,6 +7,8 @@ is made, and never two at once; nothing is written that was just written.
 
 A write builds its request at the last moment, from what is known then, and builds none when there is nothing left to
 say. While more urgent work is waiting (`pressed`), the lesser kinds go on one by one.
+
+A little over 500 lines, because queueing, retrying and the commit of bind requests share one count of what flies.
 """
 
 from __future__ import annotations

@@ -63,7 +63,10 @@ def _of(group: str, version: str, plural: str, kind: str, **options: Any) -> Res
 
 
 def builtin_resources(native_groups: bool = True) -> list[Resource]:
-    """Return the built-in resources; `native_groups` serves scheduling.k8s.io PodGroup and Workload."""
+    """Return the built-in resources; `native_groups` serves scheduling.k8s.io PodGroup and Workload.
+
+    Long because it is a table: one entry a resource, nothing is decided in it.
+    """
     everywhere = ("all",)
     rows = [
         _core(

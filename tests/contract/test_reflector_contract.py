@@ -162,7 +162,7 @@ async def test_a_version_that_is_none_or_from_the_future_ends_in_a_new_list(targ
 
 async def test_bookmarks_keep_an_idle_watch_fresh(target: Target, request: pytest.FixtureRequest) -> None:
     if "real" in request.node.name:
-        pytest.skip("the real server sends them once a minute")
+        pytest.skip("the real server sends a bookmark once a minute: too long to wait for; the embedded one is asked")
     async with reflecting(target) as (reflector, _):
         await until(lambda: reflector.watching)
         before = reflector._rv
