@@ -7,13 +7,15 @@ whatever order lists without a meaning of their own were written; a shape is bui
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from scheduler.dialects.requests import ContainerAsk, Exact, PodAsk, exact, requested
-from scheduler.model.pods import PreferredTerm, Problem, Requirement, SelectorTerm, Shape, Toleration
+from scheduler.model.affinity import Requirement
+from scheduler.model.pods import PreferredTerm, Problem, SelectorTerm, Shape, Toleration
 
 _CACHE_LIMIT = 8192
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -215,16 +217,8 @@ def _build(spec: SpecStruct, extra: tuple[str, ...]) -> tuple[Shape, tuple[Probl
 
 def keyed(shape: Shape) -> Shape:
     """Return the shape with the key that follows from its other fields."""
-    fields = (
-        shape.requests,
-        shape.node_selector,
-        shape.required_terms,
-        shape.preferred_terms,
-        shape.tolerations,
-        shape.unsupported,
-    )
-    key = blake2b(msgspec.msgpack.encode(fields), digest_size=16).hexdigest()
-    return Shape(key, *fields)
+    bare = replace(shape, key="")
+    return replace(bare, key=blake2b(msgspec.msgpack.encode(bare), digest_size=16).hexdigest())
 
 
 def _node_affinity(

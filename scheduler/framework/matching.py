@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
+from scheduler.model.affinity import Requirement
 from scheduler.model.nodes import HOSTNAME, NodeClass, Taint
-from scheduler.model.pods import Requirement, SelectorTerm, Shape, Toleration
+from scheduler.model.pods import SelectorTerm, Shape, Toleration
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.model.affinity import HostPort, PodTerm, Requirement, SpreadTerm, WeightedPodTerm
 from scheduler.model.resources import Amounts
 
 
@@ -20,15 +21,6 @@ class Toleration:
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Requirement:
-    """One expression: In, NotIn, Exists, DoesNotExist, Gt, Lt over a label or, in matchFields, a field."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +53,11 @@ class Shape:
     required_terms: tuple[SelectorTerm, ...] | None = None
     preferred_terms: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    host_ports: tuple[HostPort, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    preferred_pods: tuple[WeightedPodTerm, ...] = ()
+    spread: tuple[SpreadTerm, ...] = ()
     unsupported: tuple[str, ...] = ()
 
 
@@ -122,6 +119,7 @@ class Pod:
     status_reason: str = ""
     resource_version: str = ""
     generation: int = 0
+    labels: tuple[tuple[str, str], ...] = ()
 
     @property
     def finished(self) -> bool:

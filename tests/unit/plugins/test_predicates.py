@@ -6,8 +6,9 @@ import pytest
 
 from plugins.predicates import Predicates
 from scheduler.framework.registry import Arguments
+from scheduler.model.affinity import Requirement
 from scheduler.model.nodes import HOSTNAME, NodeClass, Taint
-from scheduler.model.pods import Requirement, SelectorTerm, Toleration
+from scheduler.model.pods import SelectorTerm, Toleration
 from tests.unit.framework.world import shape
 
 AFFINITY = "node(s) didn't match Pod's node affinity/selector"

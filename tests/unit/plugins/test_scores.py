@@ -11,8 +11,9 @@ from scheduler.actions.run import new_session
 from scheduler.config import PluginConfig
 from scheduler.framework.protocols import NoOpinion, Only
 from scheduler.framework.registry import Arguments
+from scheduler.model.affinity import Requirement
 from scheduler.model.nodes import NodeClass, Taint
-from scheduler.model.pods import Pod, PreferredTerm, Requirement, SelectorTerm
+from scheduler.model.pods import Pod, PreferredTerm, SelectorTerm
 from tests.unit.framework.world import GPU, World, shape, with_plugins
 
 
