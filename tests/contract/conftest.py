@@ -94,7 +94,7 @@ class PlaygroundThread:
     def stop(self) -> None:
         assert self._stop is not None
         self.loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(30)
         assert not self._thread.is_alive()
 
 
@@ -214,7 +214,7 @@ def gadget(collection: str, name: str, **spec: Any) -> Json:
     return {"apiVersion": f"{group}/v1", "kind": "Gadget", "metadata": {"name": name}, "spec": spec}
 
 
-def eventually(check: Any, timeout: float = 15.0) -> Any:
+def eventually(check: Any, timeout: float = 45.0) -> Any:
     """Return the first true result of `check()`; refusals count as "not yet"."""
     import time
 

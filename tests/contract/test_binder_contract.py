@@ -118,7 +118,7 @@ class _Trusting(Cache):
         return None if found is None else replace(found, gated=False)
 
 
-async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.05)
@@ -130,7 +130,7 @@ async def binding_on(target: Target, *, epoch: int = 1, cache: Cache | None = No
     async with ApiClient.connect(str(target.kubeconfig)) as client:
         watches = Watches(client, cache, [], scheduler_names=["muster"], namespace=target.namespace, freeze=False)
         reading = asyncio.create_task(watches.run())
-        await asyncio.wait_for(watches.all_synced.wait(), 30)
+        await asyncio.wait_for(watches.all_synced.wait(), 60)
         objects = RequestObjects(client, watches.assembler, target.namespace)
         binder = Binder(cache, client, objects, _Lease(epoch), settings=SETTINGS)
         task = asyncio.create_task(binder.run())

@@ -136,7 +136,7 @@ def test_a_namespace_takes_everything_in_it_along_and_admits_nothing_new(server:
     assert (error.status, error.reason) == (403, "Forbidden")
     assert f"unable to create new content in namespace {name} because it is being terminated" in error.message
     server.rest.patch(f"{pods}/p", {"metadata": {"finalizers": None}})
-    eventually(lambda: _gone(server, f"/api/v1/namespaces/{name}"), timeout=30)
+    eventually(lambda: _gone(server, f"/api/v1/namespaces/{name}"), timeout=90)
 
 
 def _eviction(name: str) -> Json:

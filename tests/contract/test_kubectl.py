@@ -30,7 +30,7 @@ def kubectl(server: Server) -> Kubectl:
     def run(*arguments: str, manifest: Any = None) -> str:
         text = yaml.safe_dump_all(manifest if isinstance(manifest, list) else [manifest]) if manifest else None
         done = subprocess.run(
-            [*command, *arguments], input=text, capture_output=True, text=True, timeout=60, check=False
+            [*command, *arguments], input=text, capture_output=True, text=True, timeout=90, check=False
         )
         if done.returncode:
             raise KubectlFailed(done.stderr)
@@ -79,7 +79,7 @@ def test_describe_shows_events_of_the_pod(server: Server, kubectl: Kubectl) -> N
 def test_a_definition_can_be_applied_awaited_and_used(server: Server, kubectl: Kubectl, crd: Json) -> None:
     name = crd["metadata"]["name"]
     assert kubectl("apply", "-f", "-", manifest=crd).endswith("created\n")
-    waited = kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=20s")
+    waited = kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s")
     assert waited.endswith("condition met\n")
     manifest = {
         "apiVersion": f"{crd['spec']['group']}/v1",
@@ -124,9 +124,9 @@ def test_wait_follows_a_pods_condition_and_its_deletion(server: Server, kubectl:
     server.pod("p")
     ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
     server.rest.patch(server.path("pods", "p", "status"), ready, kind="strategic")
-    assert kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=10s") == "pod/p condition met\n"
+    assert kubectl("wait", "--for=condition=Ready", "pod/p", "--timeout=60s") == "pod/p condition met\n"
     server.rest.delete(server.path("pods", "p"))
-    kubectl("wait", "--for=delete", "pod/p", "--timeout=10s")
+    kubectl("wait", "--for=delete", "pod/p", "--timeout=60s")
 
 
 def test_label_annotate_patch_scale_and_dry_run(server: Server, kubectl: Kubectl) -> None:

@@ -109,7 +109,7 @@ def _version(server: Server) -> str:
 def _watch(server: Server, count: int, **query: Any) -> list[Json]:
     """Return the first `count` events."""
     events: list[Json] = []
-    for event in server.rest.watch(server.path("pods"), timeout=20, **query):
+    for event in server.rest.watch(server.path("pods"), timeout=60, **query):
         events.append(event)
         if len(events) == count:
             break
@@ -197,7 +197,7 @@ def test_streamed_lists_need_their_match_option(server: Server) -> None:
 def test_a_watch_ends_when_its_time_is_over(server: Server) -> None:
     server.pod("a")
     events = list(
-        server.rest.watch(server.path("pods"), timeout=10, timeoutSeconds=1, resourceVersion=_version(server))
+        server.rest.watch(server.path("pods"), timeout=60, timeoutSeconds=1, resourceVersion=_version(server))
     )
     assert [event for event in events if event["type"] != "BOOKMARK"] == []
 
@@ -209,7 +209,7 @@ def test_a_live_watch_sees_changes_as_they_happen(server: Server) -> None:
     thread = threading.Thread(target=lambda: found.extend(_watch(server, 1, resourceVersion=version)))
     thread.start()
     server.bind("p", "ghost")
-    thread.join(20)
+    thread.join(60)
     assert found[0]["object"]["spec"]["nodeName"] == "ghost"
 
 

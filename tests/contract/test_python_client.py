@@ -54,7 +54,7 @@ def test_watch_delivers_typed_events(server: Server, api: Any) -> None:
 
     def follow() -> None:
         stream = watch.Watch()
-        events = stream.stream(core.list_namespaced_pod, server.namespace, resource_version=version, timeout_seconds=15)
+        events = stream.stream(core.list_namespaced_pod, server.namespace, resource_version=version, timeout_seconds=60)
         for event in events:
             seen.append((event["type"], event["object"].metadata.name))
             if event["type"] == "DELETED":
@@ -64,7 +64,7 @@ def test_watch_delivers_typed_events(server: Server, api: Any) -> None:
     thread.start()
     core.create_namespaced_pod(server.namespace, pod("p"))
     core.delete_namespaced_pod("p", server.namespace)
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     assert (seen[0], seen[-1]) == (("ADDED", "p"), ("DELETED", "p"))
 

@@ -74,7 +74,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Target]:
         yield Target(rest, server.write_kubeconfig(tmp_path / "kubeconfig"), "test")
 
 
-async def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.02)
@@ -114,7 +114,7 @@ async def reflecting(
         reflector._rv = start_at
         task = asyncio.create_task(reflector.run())
         try:
-            await asyncio.wait_for(reflector.synced.wait(), 30)
+            await asyncio.wait_for(reflector.synced.wait(), 60)
             yield reflector, sink
         finally:
             task.cancel()
@@ -206,19 +206,19 @@ async def test_the_lease_has_one_holder_and_its_epoch_grows(target: Target) -> N
 
         first, second = candidate("a"), candidate("b")
         one = asyncio.create_task(first.run())
-        await asyncio.wait_for(first.leading.wait(), 20)
+        await asyncio.wait_for(first.leading.wait(), 60)
         two = asyncio.create_task(second.run())
         await until(lambda: second.holder == "a")
         assert await first.renew()
         assert not second.leading.is_set()
         one.cancel()
         await asyncio.wait([one])
-        await asyncio.wait_for(second.leading.wait(), 20)
+        await asyncio.wait_for(second.leading.wait(), 60)
         assert (first.epoch, second.epoch) == (1, 2)
         assert not first.may_write()
         target.rest.delete(f"/apis/coordination.k8s.io/v1/namespaces/{target.namespace}/leases/{name}")
         with pytest.raises(LeadershipLost, match="deleted"):
-            await asyncio.wait_for(two, 20)
+            await asyncio.wait_for(two, 60)
 
 
 @dataclass

@@ -34,7 +34,7 @@ def _gpu(name: str, count: int = 1, **spec: Any) -> Json:
     return pod(name, containers=[container], **spec)
 
 
-async def _until(check: Any, timeout: float = 20.0) -> Any:
+async def _until(check: Any, timeout: float = 60.0) -> Any:
     import asyncio
 
     async with asyncio.timeout(timeout):
@@ -152,7 +152,7 @@ async def test_an_indexed_job_makes_replaces_and_counts_its_pods(server: Server,
     def replaced() -> list[Json]:
         return [one for one in pods() if one["status"]["phase"] == "Pending"]
 
-    (fresh,) = await _until(replaced, timeout=40)
+    (fresh,) = await _until(replaced, timeout=90)
     assert fresh["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == "1"
     server.bind(fresh["metadata"]["name"], f"{server.namespace}-n2")
     await _until(lambda: _phase(server, fresh["metadata"]["name"]) == "Running")

@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -66,7 +67,7 @@ class ControlPlane:
         scheduler_flags: Sequence[str] = (),
         benchmark: bool = False,
         node_grace: float = 86_400.0,
-        start_timeout: float = 60.0,
+        start_timeout: float = 120.0,
     ):
         self._with_controllers = controller_manager and not benchmark
         self._with_scheduler = scheduler
@@ -84,6 +85,7 @@ class ControlPlane:
         self._rest: Rest | None = None
         self._token = ""
         self._server = ""
+        self._etcd_url = ""
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -148,6 +150,7 @@ class ControlPlane:
         (self.directory / "sa.key").write_text(_signing_key())
         etcd_port, peer_port, api_port = free_ports(3)
         self._server = f"https://{_HOST}:{api_port}"
+        self._etcd_url = f"http://{_HOST}:{etcd_port}"
         self._run("etcd", self._etcd_flags(etcd_port, peer_port))
         self._run("kube-apiserver", self._apiserver_flags(etcd_port, api_port))
         certificate = self.directory / "certs" / "apiserver.crt"
@@ -378,6 +381,17 @@ class ControlPlane:
         time.sleep(down_seconds)
         self.start_api()
 
+    def compact(self) -> None:
+        """Let etcd forget its history: who asks for what happened before now, is told that it has expired."""
+        status = self._etcd("/v3/maintenance/status", {})
+        self._etcd("/v3/kv/compaction", {"revision": status["header"]["revision"], "physical": True})
+
+    def _etcd(self, path: str, body: Json) -> Json:
+        request = urllib.request.Request(self._etcd_url + path, json.dumps(body).encode())
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            found: Json = json.load(answer)
+        return found
+
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def register_node(
@@ -399,7 +413,7 @@ class ControlPlane:
         labels: Mapping[str, str] | None = None,
         max_pods: int = 110,
         wait: bool = True,
-        timeout: float = 60.0,
+        timeout: float = 120.0,
     ) -> None:
         """A real kubelet over a pretended container runtime: cpu 1, memory 3840Mi and these extended resources."""
         kubelet_port, read_only_port = free_ports(2)
@@ -431,7 +445,7 @@ class ControlPlane:
         if wait:
             self.wait_node(name, timeout)
 
-    def wait_node(self, name: str, timeout: float = 60.0) -> Json:
+    def wait_node(self, name: str, timeout: float = 120.0) -> Json:
         """The node once it is Ready and free of the taint of new nodes."""
         try:
             return nodes.wait_schedulable(self.rest, name, timeout, self._with_controllers)

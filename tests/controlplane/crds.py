@@ -30,7 +30,7 @@ def read_crds(folder: Path) -> list[Json]:
     return found
 
 
-def apply_crds(rest: Rest, folder: Path, timeout: float = 30.0) -> list[str]:
+def apply_crds(rest: Rest, folder: Path, timeout: float = 90.0) -> list[str]:
     """Server-side apply of every definition below the folder; returns their names."""
     definitions = read_crds(folder)
     for definition in definitions:

@@ -100,7 +100,7 @@ def create_namespace(cluster: ControlPlane, prefix: str = "test", timeout: float
     return name
 
 
-def delete_namespace(cluster: ControlPlane, name: str, timeout: float = 30.0) -> None:
+def delete_namespace(cluster: ControlPlane, name: str, timeout: float = 90.0) -> None:
     """Begin the deletion of a namespace and wait until its pods are gone.
 
     Pods of a live kubelet end as they do in life, so that its devices are free again afterwards; nobody would confirm

@@ -184,9 +184,9 @@ def test_the_controllers_taint_a_fake_node_that_reports_trouble(real_control_pla
     real_control_plane.register_node("fake-d", {"cpu": "1"})
     try:
         set_ready(rest, "fake-d", False)
-        wait_for(lambda: NOT_READY_TAINT in taints(), 30, "the node is tainted")
+        wait_for(lambda: NOT_READY_TAINT in taints(), 90, "the node is tainted")
         set_ready(rest, "fake-d", True)
-        wait_for(lambda: taints() == set(), 30, "the taint is taken back")
+        wait_for(lambda: taints() == set(), 90, "the taint is taken back")
     finally:
         rest.delete("/api/v1/nodes/fake-d")
 
@@ -224,10 +224,10 @@ def test_a_kubelet_runs_what_fits_and_refuses_the_third_gpu_pod(
     for name in ("one", "two"):
         kubelet_cluster.rest.create(pods, pod(name, gpus=1))
         bind(kubelet_cluster, kubelet_namespace, name, "worker-1")
-    wait_for(lambda: phase("one") == phase("two") == "Running", 60, "both pods run")
+    wait_for(lambda: phase("one") == phase("two") == "Running", 90, "both pods run")
     kubelet_cluster.rest.create(pods, pod("three", gpus=1))
     bind(kubelet_cluster, kubelet_namespace, "three", "worker-1")
-    wait_for(lambda: phase("three") == "Failed", 60, "the third pod is refused")
+    wait_for(lambda: phase("three") == "Failed", 90, "the third pod is refused")
     refused = kubelet_cluster.rest.get(f"{pods}/three")["status"]
     assert refused["reason"] == f"OutOf{GPU}"
     assert phase("one") == phase("two") == "Running"
@@ -257,7 +257,7 @@ def test_devices_are_free_again_when_a_namespace_was_deleted(
             phases.append(str(kubelet_cluster.rest.get(f"{pods}/both")["status"].get("phase")))
             return phases[-1] != "Pending"
 
-        wait_for(settled, 60, "the pod runs or is refused")
+        wait_for(settled, 90, "the pod runs or is refused")
         assert phases[-1] == "Running", f"attempt {attempt}"
         delete_namespace(kubelet_cluster, namespace)
 
@@ -273,7 +273,7 @@ def test_a_killed_kubelet_turns_its_node_not_ready_when_the_grace_is_short() -> 
             conditions = cluster.rest.get("/api/v1/nodes/lonely")["status"]["conditions"]
             return [each["status"] for each in conditions if each["type"] == "Ready"] == ["Unknown"]
 
-        wait_for(lost, 60, "the node is reported lost")
+        wait_for(lost, 90, "the node is reported lost")
 
 
 # --- trouble ------------------------------------------------------------------------------------------------------
@@ -344,8 +344,8 @@ def test_no_process_survives_the_interpreter_that_started_it(ending: str) -> Non
         else:
             parent.stdin.write("\n")
             parent.stdin.close()
-        parent.wait(20)
-        wait_for(lambda: all(process_gone(pid) for pid in pids), 10, "etcd and kube-apiserver are gone")
+        parent.wait(60)
+        wait_for(lambda: all(process_gone(pid) for pid in pids), 90, "etcd and kube-apiserver are gone")
         if ending == "exit":
             assert not Path(directory).exists()
         shutil.rmtree(directory, ignore_errors=True)  # killed, nobody was left to do it

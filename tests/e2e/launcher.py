@@ -6,10 +6,10 @@ Decided here: what can go wrong, where, and what is noted down. Every request th
 journal before it is sent, so that a test can tell what a process wrote and when. The product is not changed: it runs as
 its own class with another client type and its own hook.
 
-A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}; RUNNING waits for a pod),
-binds ({pod: fault}), where point is one of the binder's points, or request-unsent, request-sent, bind-unsent (in
-the client), kind is kill-io, kill-brain, kill-both or freeze, and a fault is {status | drop: before, unsure or after,
-times, wait}.
+A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}; RUNNING waits for a pod,
+SETTLE until what was changed can be read, and HANG stops a process), binds ({pod: fault}), where point is one of the
+binder's points, or request-unsent, request-sent, bind-unsent (in the client), kind is kill-io, kill-brain, kill-both or
+freeze, and a fault is {status | drop: before, unsure or after, times, wait}.
 """
 
 from __future__ import annotations
@@ -80,9 +80,13 @@ class Plan:
                 api.create(call["path"], call["body"])
             elif call["method"] == "RUNNING":
                 _wait_running(api, call["path"])
+            elif call["method"] == "HANG":
+                os.killpg(call["pid"], signal.SIGSTOP)
+            elif call["method"] == "SETTLE":
+                time.sleep(0.5)  # what was called before this waits in our sockets by now
             else:
                 api.patch(call["path"], call["body"], kind=call.get("kind", "merge"))
-            self.note("called", method=call["method"], path=call["path"])
+            self.note("called", method=call["method"], path=call.get("path", ""))
 
     def _happen(self, kind: str) -> None:
         self.note("accident", kind=kind, brain=self.brain)
@@ -107,7 +111,7 @@ class Plan:
 
 def _wait_running(api: plain.Rest, path: str) -> None:
     """Wait until a kubelet has taken a pod."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while api.get(path)["status"].get("phase") != "Running":
         if time.monotonic() > deadline:
             raise TimeoutError(f"{path} does not run")

@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -30,18 +29,23 @@ import psutil
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.fixtures import create_namespace, delete_namespace
 from tests.controlplane.rest import ApiError, Json, Rest, resource_path
+from tests.e2e.recorder import Recorder
 
 GPU = "example.com/gpu"
 LABEL = "e2e.muster.sh/stage"
 DEADLINE = 4.0
-"""binder.deadline of every scheduler here."""
-LEASE, RENEW, RETRY = 3.0, 2.0, 0.5
+"""binder.deadline of every scheduler here that has no other."""
 SLACK = 4.0
 """Seconds that a busy machine may take on top of what is promised."""
+PATIENCE = {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "500ms"}
+"""A lease that a busy machine does not lose. `Stage.free_lease` saves the test from waiting it out."""
+LEASE, RENEW = 5.0, 3.5
+SHORT_LEASE = {"leaseDuration": f"{LEASE:g}s", "renewDeadline": f"{RENEW * 1000:g}ms", "retryPeriod": "500ms"}
+"""For tests of the lease itself, which do wait it out."""
 GROUPS = ("scheduling.muster.sh/v1alpha1", "podgroups")
 
 
-def until(condition: Callable[[], Any], what: str | Callable[[], str], within: float = 40.0, poll: float = 0.05) -> Any:
+def until(condition: Callable[[], Any], what: str | Callable[[], str], within: float = 60.0, poll: float = 0.05) -> Any:
     """Return the first true value of the condition; fail with `what` when there is none in time."""
     deadline = time.monotonic() + within
     while True:
@@ -67,14 +71,12 @@ class Replica:
             "schedulerNames": [stage.scheduler_name],
             "namespace": stage.scheduler_name,
             "sessionPeriod": "100ms",
-            "leaderElection": {
-                "leaseDuration": f"{LEASE:g}s", "renewDeadline": f"{RENEW:g}s", "retryPeriod": f"{RETRY * 1000:g}ms",
-            },
+            "leaderElection": PATIENCE,
             "binder": {"deadline": f"{DEADLINE:g}s", "history": "600s"},
             "healthAddress": "127.0.0.1:0",
             "logFormat": "json",
             **(config or {}),
-        }  # fmt: skip
+        }
         config_file, plan_file = stage.directory / f"{name}.yaml", stage.directory / f"{name}.plan"
         config_file.write_text(json.dumps(document))
         plan_file.write_text(json.dumps({"journal": str(self._journal), **(plan or {})}))
@@ -127,7 +129,7 @@ class Replica:
 
     def wait_ready(self) -> Replica:
         """Wait for /readyz."""
-        until(self.ready, lambda: f"{self.name} ready: {self.get('/readyz')}\n{self.tail()}", within=60)
+        until(self.ready, lambda: f"{self.name} ready: {self.get('/readyz')}\n{self.tail()}", within=90)
         return self
 
     def leads(self) -> bool:
@@ -136,10 +138,10 @@ class Replica:
 
     def wait_leads(self) -> Replica:
         """Wait until it leads."""
-        until(self.leads, lambda: f"{self.name} leads\n{self.tail()}", within=60)
+        until(self.leads, lambda: f"{self.name} leads\n{self.tail()}", within=90)
         return self
 
-    def accident(self, within: float = 60.0) -> Json:
+    def accident(self, within: float = 90.0) -> Json:
         """Wait for the planned accident and return its line of the journal."""
         found: list[Json] = until(lambda: self.journal("accident"), lambda: f"no accident\n{self.tail()}", within)
         return found[0]
@@ -149,13 +151,13 @@ class Replica:
         """The pid of the deciding process."""
         return int(self.journal("started")[-1]["brain"])
 
-    def wait_end(self, within: float = 30.0) -> int:
+    def wait_end(self, within: float = 60.0) -> int:
         """Wait until both processes are gone; the exit code of the first."""
         try:
             code = self.process.wait(within)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} does not end:\n{self.tail()}") from None
-        until(lambda: not _alive(self.brain), f"the brain {self.brain} of {self.name} outlives it", within=15)
+        until(lambda: not _alive(self.brain), f"the brain {self.brain} of {self.name} outlives it", within=30)
         return code
 
     def tail(self, size: int = 5000) -> str:
@@ -167,6 +169,11 @@ class Replica:
     def wake(self) -> None:
         """Continue both processes."""
         os.killpg(self.process.pid, signal.SIGCONT)
+
+    def freeze(self) -> None:
+        """Let both processes stand still."""
+        os.killpg(self.process.pid, signal.SIGSTOP)
+        until(self.frozen, "both processes stand still")
 
     def frozen(self) -> bool:
         """Whether both processes stand still."""
@@ -193,72 +200,6 @@ def _alive(pid: int) -> bool:
         return False
 
 
-class Recorder(threading.Thread):
-    """Every state in which a watch has shown the pods of a namespace."""
-
-    def __init__(self, rest: Rest, namespace: str) -> None:
-        super().__init__(name="recorder", daemon=True)
-        self._rest, self._path = rest, resource_path("v1", "pods", namespace=namespace)
-        self._end = threading.Event()
-        self._lock = threading.Lock()
-        self._states: list[tuple[float, str, str, str, bool]] = []
-        self._version = "0"
-        self.start()
-
-    def run(self) -> None:
-        """Watch until the end, again and again when the API server goes away."""
-        while not self._end.is_set():
-            with contextlib.suppress(OSError, http.client.HTTPException, ValueError, ApiError):
-                for event in self._rest.watch(self._path, timeout=2, resourceVersion=self._version):
-                    self._take(event)
-            self._end.wait(0.05)
-
-    def _take(self, event: Json) -> None:
-        meta, spec = event["object"].get("metadata", {}), event["object"].get("spec", {})
-        if event["type"] in ("ADDED", "MODIFIED", "DELETED"):
-            self._version = meta["resourceVersion"]
-            gone = event["type"] == "DELETED" or "deletionTimestamp" in meta
-            with self._lock:
-                self._states.append((time.monotonic(), meta["name"], meta["uid"], spec.get("nodeName", ""), gone))
-        elif event["type"] == "ERROR":
-            self._version = "0"
-
-    def stop(self) -> None:
-        """Record nothing more."""
-        self._end.set()
-        self.join(10)
-
-    def nodes_of(self) -> dict[str, list[str]]:
-        """Return uid -> the nodes on which the pod was seen."""
-        found: dict[str, list[str]] = {}
-        with self._lock:
-            for _, _, uid, node, _ in self._states:
-                if node and node not in found.setdefault(uid, []):
-                    found[uid].append(node)
-        return found
-
-    def ever_bound(self, prefix: str) -> int:
-        """Return how many pods of this name prefix were seen on a node, by uid."""
-        with self._lock:
-            return len({uid for _, name, uid, node, _ in self._states if node and name.startswith(prefix)})
-
-    def half(self, prefix: str, minimum: int) -> float:
-        """Return the longest time in which some but fewer than `minimum` pods of this prefix were on nodes."""
-        on: dict[str, bool] = {}
-        longest, since = 0.0, None
-        with self._lock:
-            states = [state for state in self._states if state[1].startswith(prefix)]
-        for at, _, uid, node, gone in [*states, (time.monotonic(), "", "", "", True)]:
-            before = 0 < sum(on.values()) < minimum
-            if uid:
-                on[uid] = bool(node) and not gone
-            now = 0 < sum(on.values()) < minimum
-            if before and since is not None and (not now or not uid):
-                longest = max(longest, at - since)
-            since = at if now and not before else since if now else None
-        return longest
-
-
 class Stage:
     """See the module. Use as a context manager."""
 
@@ -271,7 +212,8 @@ class Stage:
         self.node_names = [f"{self.id}-n{i}" for i in range(nodes)] if register else []
         self._select = register
         self.replicas: list[Replica] = []
-        self.recorder = Recorder(self.rest, self.namespace)
+        impatient = Rest(cluster.server, cluster.token, str(cluster.ca_file), timeout=10.0)
+        self.recorder = Recorder(impatient, self.namespace)
         for name in self.node_names:
             self.register(name, gpus)
 
@@ -305,6 +247,12 @@ class Stage:
         replica = Replica(self, f"scheduler-{len(self.replicas)}", plan, config)
         self.replicas.append(replica)
         return replica
+
+    def free_lease(self) -> None:
+        """Let the next scheduler lead at once, as if the lease of one that is dead for certain had run out."""
+        assert all(replica.process.poll() is not None for replica in self.replicas), "somebody may still hold it"
+        path = resource_path("coordination.k8s.io/v1", "leases", "muster", namespace=self.scheduler_name)
+        self.rest.patch(path, {"spec": {"holderIdentity": ""}})
 
     # -- objects --------------------------------------------------------------------------------------------------
 
@@ -369,9 +317,29 @@ class Stage:
         for pod in self.pods(prefix):
             self.rest.delete_if_present(self.pod_path(pod["metadata"]["name"]), grace=0)
 
+    def refill(self, group: str, size: int, within: float = 60.0, *, bound: bool = True) -> None:
+        """Make anew what a gang lacks, as its controller would, until it is whole (and bound)."""
+
+        def whole() -> bool:
+            present = {pod["metadata"]["name"]: pod for pod in self.pods(f"{group}-")}
+            for name in (f"{group}-{number}" for number in range(size)):
+                if name not in present:
+                    try:
+                        self.create_pod(self.pod(name, group))
+                    except ApiError as error:
+                        if error.status != 409:  # its predecessor is still being deleted
+                            raise
+            return len(present) == size and (not bound or all(p["spec"].get("nodeName") for p in present.values()))
+
+        until(whole, lambda: "\n".join([f"{group} is whole", *self.picture()]), within)
+
+    def group_path(self, name: str) -> str:
+        """Return the path of a PodGroup."""
+        return resource_path(*GROUPS, name, namespace=self.namespace)
+
     def group(self, name: str) -> Json:
         """Return a PodGroup."""
-        return self.rest.get(resource_path(*GROUPS, name, namespace=self.namespace))
+        return self.rest.get(self.group_path(name))
 
     def requests(self) -> list[Json]:
         """Return the BindRequests."""
@@ -379,9 +347,25 @@ class Stage:
             resource_path("scheduling.muster.sh/v1alpha1", "bindrequests", namespace=self.scheduler_name)
         )
 
+    def events(self, kind: str, name: str) -> list[str]:
+        """Return what events say about an object: "reason: note"."""
+        path = resource_path("events.k8s.io/v1", "events", namespace=self.namespace)
+        return [
+            f"{event['reason']}: {event.get('note', '')}" for event in self.rest.list(path)
+            if (event["regarding"].get("kind"), event["regarding"].get("name")) == (kind, name)
+        ]  # fmt: skip
+
+    def wait_ended(self, count: int = 1, within: float = 60.0) -> None:
+        """Wait until so many BindRequests have ended, whichever way."""
+
+        def ended() -> bool:
+            return sum(bool(request.get("status", {}).get("phase")) for request in self.requests()) >= count
+
+        until(ended, lambda: f"{count} ended: {self.requests()}", within)
+
     # -- what must hold -------------------------------------------------------------------------------------------
 
-    def wait_bound(self, prefix: str, count: int, within: float = 40.0) -> None:
+    def wait_bound(self, prefix: str, count: int, within: float = 60.0) -> None:
         """Wait until so many pods are bound."""
         until(lambda: self.bound(prefix) == count, lambda: "\n".join([f"{count} of {prefix}", *self.picture()]), within)
 

@@ -26,7 +26,7 @@ def muster(*words: str, exits: int = 0) -> str:
     return done.stdout
 
 
-def until(what: str, test: Callable[[], bool], within: float = 30.0) -> None:
+def until(what: str, test: Callable[[], bool], within: float = 60.0) -> None:
     deadline = time.monotonic() + within
     while not test():
         assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
@@ -73,7 +73,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     yield made
     made.scheduler.stop()
     made.playground.send_signal(signal.SIGINT)
-    assert made.playground.wait(15) == 0
+    assert made.playground.wait(60) == 0
 
 
 def test_the_commands_tell_what_happens_to_a_gang(house: House, tmp_path: Path) -> None:

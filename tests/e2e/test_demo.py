@@ -50,7 +50,7 @@ class Demo:
 
     def scheduler(self) -> psutil.Process:
         """Wait for its scheduler process and return it."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             for process in self.processes():
                 if process.pid != self.process.pid and "run" in process.cmdline():
@@ -59,7 +59,7 @@ class Demo:
         raise AssertionError("the demo started no scheduler")
 
     def finish(self) -> tuple[int, str, str]:
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=120)
         return self.process.returncode, out, err
 
 

@@ -28,7 +28,7 @@ from tests.controlplane.rest import Rest
 from tests.scenarios.form import NodeSpec
 
 CRDS = Path(__file__).parents[2] / "config" / "crd"
-START_TIMEOUT = 40.0
+START_TIMEOUT = 90.0
 SCHEDULER_NAMES = ("muster", "volcano")
 
 
@@ -170,7 +170,7 @@ class Scheduler:
             return 0
         self._process.send_signal(signal.SIGTERM)
         try:
-            code = self._process.wait(15)
+            code = self._process.wait(30)
         except subprocess.TimeoutExpired:
             self.kill()
             return -9
@@ -182,7 +182,7 @@ class Scheduler:
             return
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
-        self._process.wait(15)
+        self._process.wait(30)
 
     def tail(self, size: int = 6000) -> str:
         """Return the end of its log."""

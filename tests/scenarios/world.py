@@ -28,7 +28,7 @@ from tests.scenarios.form import (
 
 Json = dict[str, Any]
 HOLD = "scenarios.muster.sh/hold"
-WITHIN, QUIET, POLL = 15.0, 0.5, 0.04
+WITHIN, QUIET, POLL = 40.0, 0.5, 0.04
 
 
 class Plane(Protocol):
@@ -164,7 +164,7 @@ class World:
         self.apply(self._scenario.objects)
 
     def _wait_for_service_account(self) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 90
         path = resource_path("v1", "serviceaccounts", "default", namespace=self.namespace)
         while True:
             try:
@@ -193,7 +193,7 @@ class World:
         self._ignore_missing(lambda: self.rest.delete(f"/api/v1/namespaces/{self.namespace}"))
         for path in reversed(self._made):
             self._ignore_missing(lambda path=path: self.rest.delete(path))
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 90
         while self.rest.list(resource_path("v1", "pods", namespace=self.namespace)):
             for pod in self.rest.list(resource_path("v1", "pods", namespace=self.namespace)):
                 path = self._pod_path(pod["metadata"]["name"])
@@ -539,7 +539,7 @@ class World:
 
     def _finally_quiet(self) -> None:
         """Five quiet sessions: nothing that the scheduler writes changes any more; and the invariants hold."""
-        before, deadline = self._written(), time.monotonic() + 5.0
+        before, deadline = self._written(), time.monotonic() + 20.0
         since = time.monotonic()
         while time.monotonic() - since < QUIET:
             time.sleep(POLL)
