@@ -168,6 +168,7 @@ class IoProcess:
             epoch=lambda: self._elector.epoch or 0,
             send=self._link.send,
             meter=self._metrics,
+            has_status=self._watches.has_status,
             deadline=config.binder.deadline,
         )
         self._binder = Binder(

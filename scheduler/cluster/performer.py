@@ -17,12 +17,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
 
-import msgspec
 import structlog
 
 from scheduler.cluster import bindrequests, feed
 from scheduler.cluster.bindrequests import Bundle
-from scheduler.cluster.client import MERGE, STRATEGIC, ApiError, RequestFailed, path_of
+from scheduler.cluster.client import MERGE, STRATEGIC, path_of
 from scheduler.cluster.events import Events, Regarding, of_group, of_pod
 from scheduler.cluster.writer import Meter, NotCommitted, Request, Worth, Write
 from scheduler.model.bindrequest import BindRequest
@@ -89,9 +88,6 @@ class Writer(Protocol):
     async def commit(self, bundle: Bundle, namespace: str, until: float, unless_doubt: float) -> None:
         """Write a bind request. Raises `NotCommitted`."""
 
-    async def read(self, path: str) -> bytes:
-        """Read an object. Raises `RequestFailed`."""
-
 
 @dataclass(slots=True)
 class _Placing:
@@ -111,7 +107,10 @@ class _Why:
 
 
 class Performer:
-    """See the module. `handle` each hand-over of the brain, `watch` the events of the cache; `close` ends it."""
+    """See the module. `handle` each hand-over of the brain, `watch` the events of the cache; `close` ends it.
+
+    has_status: whether the status of a group's object is a subresource, as it is served now.
+    """
 
     def __init__(
         self,
@@ -124,6 +123,7 @@ class Performer:
         epoch: Callable[[], int],
         send: Callable[[feed.HandoverFailed], None],
         meter: Meter,
+        has_status: Callable[[PodGroup], bool] = lambda _: True,
         deadline: float = 120.0,
         controller: str = "muster",
         host: str = "",
@@ -146,7 +146,7 @@ class Performer:
         self._ours: set[str] = set()
         self._members: dict[str, tuple[str, ...]] = {}
         self._why: dict[str, _Why] = {}
-        self._without_subresource: set[tuple[str, str]] = set()
+        self._has_status = has_status
         self._failures = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -343,7 +343,6 @@ class Performer:
                 method="PATCH",
                 content_type=MERGE,
                 build=partial(self._status_request, status, text),
-                cure=partial(self._cure_status, status),
             )
         )
 
@@ -366,24 +365,10 @@ class Performer:
         if any(isinstance(value, list) for value in patch.get("status", {}).values()):
             # A merge patch replaces lists: it may only meet the list that it was made from.
             metadata["resourceVersion"] = group.resource_version
-        # Asking for the subresource where there is none is an error that we notice; the reverse is silently ignored.
-        plain = (group.api_version, group.kind) in self._without_subresource
-        return Request(dialect.api_path(group) + ("" if plain else "/status"), {"metadata": metadata, **patch})
-
-    async def _cure_status(self, status: SetStatus, error: ApiError) -> bool:
-        """After a 404: find out whether the object is gone or its kind has no status subresource."""
-        group = self._group(status)
-        if error.status != 404 or group is None or (group.api_version, group.kind) in self._without_subresource:
-            return False
-        try:
-            found = await self._writer.read(self._dialects[group.dialect].api_path(group))
-        except RequestFailed:
-            return False
-        if _uid_of(found) != group.uid:
-            return False
-        log.info("kind_without_status_subresource", api_version=group.api_version, kind=group.kind)
-        self._without_subresource.add((group.api_version, group.kind))
-        return True
+        # Both ways round are needed: a subresource that is not there is a 404, and where it is there the server drops
+        # a status that is patched on the object itself.
+        sub = "/status" if self._has_status(group) else ""
+        return Request(dialect.api_path(group) + sub, {"metadata": metadata, **patch})
 
     # -- conditions of pods ---------------------------------------------------------------------------------------
 
@@ -468,15 +453,3 @@ def _says(pod: Pod, reason: str, message: str) -> bool:
 
 def _now(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-class _Meta(msgspec.Struct):
-    uid: str = ""
-
-
-class _Object(msgspec.Struct):
-    metadata: _Meta
-
-
-def _uid_of(raw: bytes) -> str:
-    return msgspec.json.decode(raw, type=_Object).metadata.uid

@@ -230,6 +230,11 @@ class Watches:
                 return running.reflector.resource
         return None
 
+    def has_status(self, group: PodGroup) -> bool:
+        """Whether the status of a group's object is a subresource; yes where the object is not served any more."""
+        served = self.resource(group)
+        return served is None or served.has_status
+
     # -- running --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:

@@ -17,7 +17,7 @@ import asyncio
 import random
 import time
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Protocol
@@ -92,16 +92,12 @@ class Request:
     body: Any
 
 
-async def _no_cure(_error: ApiError) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Write:
     """Something to say about one object.
 
     key: what it is said about; content: what is said, for comparison. build: the request, or None when the object says
-    so already or nobody should say it any more. cure: told of an error; True when the next `build` will avoid it.
+    so already or nobody should say it any more.
     """
 
     worth: Worth
@@ -110,7 +106,6 @@ class Write:
     method: str
     content_type: str
     build: Callable[[], Request | None]
-    cure: Callable[[ApiError], Awaitable[bool]] = _no_cure
 
 
 @dataclass(slots=True)
@@ -238,10 +233,6 @@ class Writer:
         """Note that the object of this key is gone: what waits for it is not written."""
         self._written.pop(key, None)
         self._next.pop(key, None)
-
-    async def read(self, path: str) -> bytes:
-        """Read one object, to find out what a write meets. Raises `RequestFailed`."""
-        return await self._api.request("GET", path)
 
     def backlog(self) -> dict[str, int]:
         """Writes that are waiting or in flight, by worth."""
@@ -381,17 +372,15 @@ class Writer:
         try:
             await self._api.request(write.method, request.path, body=request.body, content_type=write.content_type)
         except RequestFailed as error:
-            return await self._failed(entry, error)
+            return self._failed(entry, error)
         self._remember(write)
         return Result.DONE, None
 
-    async def _failed(self, entry: _Entry, error: RequestFailed) -> tuple[Result, float | None]:
+    def _failed(self, entry: _Entry, error: RequestFailed) -> tuple[Result, float | None]:
         """Decide what an error means."""
         write = entry.write
         self._written.pop(write.key, None)
         if isinstance(error, ApiError):
-            if await write.cure(error):
-                return Result.REFUSED, 0.0
             if error.status == 409 and error.reason == "AlreadyExists":
                 return Result.DONE, None  # our own POST, whose answer was lost
             if error.status == 409 and entry.conflicts < _CONFLICTS:

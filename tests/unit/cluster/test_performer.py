@@ -109,6 +109,7 @@ class Case:
         self.session = 0
         self.leads = True
         self.waits: list[float] = []
+        self.without_subresource: set[str] = set()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         body = json.loads(await request.read() or b"null")
@@ -186,6 +187,7 @@ async def case():
             epoch=lambda: 7,
             send=made.failed.append,
             meter=made,
+            has_status=lambda group: group.dialect not in made.without_subresource,
             host="host-1",
             clock=lambda: made.time,
             timer=lambda: made.time,
@@ -414,26 +416,23 @@ async def test_a_group_of_the_same_name_with_another_uid_is_not_touched(case: Ca
     assert case.bodies == []
 
 
-async def test_a_kind_without_status_subresource_is_found_out_and_patched_directly(case: Case):
+async def test_where_the_status_is_no_subresource_the_object_itself_is_patched(case: Case):
     case.put(group())
-    case.objects[GROUP_PATH] = {"metadata": {"uid": "g1"}}
-    case.answers[f"PATCH {GROUP_PATH}/status"] = [status(404, "NotFound")]
+    case.without_subresource.add("fake")
     await case.do(SetStatus(KEY, "g1", "Inqueue"))
+    case.without_subresource.clear()
     await case.do(SetStatus(KEY, "g1", "Running"))
     assert [(method, path) for method, path, _ in case.bodies] == [
+        ("PATCH", GROUP_PATH),
         ("PATCH", f"{GROUP_PATH}/status"),
-        ("GET", GROUP_PATH),
-        ("PATCH", GROUP_PATH),
-        ("PATCH", GROUP_PATH),
     ]
 
 
-async def test_a_deleted_group_is_not_taken_for_a_kind_without_subresource(case: Case):
+async def test_a_group_that_was_deleted_costs_one_refused_write(case: Case):
     case.put(group())
     case.answers[f"PATCH {GROUP_PATH}/status"] = [status(404, "NotFound")]
     await case.do(SetStatus(KEY, "g1", "Inqueue"))
-    await case.do(SetStatus(KEY, "g1", "Running"))
-    assert [path for method, path, _ in case.bodies if method == "PATCH"] == [f"{GROUP_PATH}/status"] * 2
+    assert [path for _, path, _ in case.bodies] == [f"{GROUP_PATH}/status"]
 
 
 async def test_a_dialect_that_raises_stops_no_other_group(case: Case):

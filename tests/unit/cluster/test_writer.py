@@ -338,21 +338,6 @@ async def test_a_write_that_cannot_be_built_stops_no_other(case: Case):
     assert case.server.sent == ["b"]
 
 
-async def test_a_cured_error_is_tried_again_at_once(case: Case):
-    path = ["/objects/k/status"]
-
-    async def cure(error: Any) -> bool:
-        if error.status == 404 and path[0] != "/objects/k":
-            path[0] = "/objects/k"
-            return True
-        return False
-
-    case.server.answers = [lambda _: status(404, "NotFound")]
-    case.offer("a", build=lambda: w.Request(path[0], {"say": "a"}), cure=cure)
-    await case.idle()
-    assert [seen for _, seen, _ in case.server.bodies] == ["/objects/k/status", "/objects/k"]
-
-
 @pytest.mark.parametrize("case", [{"event_rate": 20.0, "event_burst": 2, "event_queue": 5}], indirect=True)
 async def test_events_are_limited_in_rate_and_number_and_the_dropped_ones_counted(case: Case):
     began = asyncio.get_running_loop().time()

@@ -95,7 +95,15 @@ async def world() -> AsyncIterator[World]:
         metrics = Metrics()
         writer = Writer(client, lambda: True, metrics)
         performer = Performer(
-            writer, cache, BY_NAME, explain, namespace="muster", epoch=lambda: 7, send=failed.append, meter=metrics
+            writer,
+            cache,
+            BY_NAME,
+            explain,
+            namespace="muster",
+            epoch=lambda: 7,
+            send=failed.append,
+            meter=metrics,
+            has_status=watches.has_status,
         )
         cache.subscribe(performer.watch)
         async with asyncio.timeout(20):
