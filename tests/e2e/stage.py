@@ -122,9 +122,13 @@ class Replica:
         except (OSError, http.client.HTTPException):
             return 0, ""
 
+    def lives(self) -> None:
+        """Fail when the process has ended."""
+        assert self.process.poll() is None, f"{self.name} ended with {self.process.returncode}:\n{self.tail()}"
+
     def ready(self) -> bool:
         """Whether /readyz is true; fails when the process has ended."""
-        assert self.process.poll() is None, f"{self.name} ended with {self.process.returncode}:\n{self.tail()}"
+        self.lives()
         return self.get("/readyz")[0] == 200
 
     def wait_ready(self) -> Replica:
@@ -137,8 +141,8 @@ class Replica:
         return bool(self.said("leading"))
 
     def wait_leads(self) -> Replica:
-        """Wait until it leads."""
-        until(self.leads, lambda: f"{self.name} leads\n{self.tail()}", within=90)
+        """Wait until it leads; fails when the process has ended."""
+        until(lambda: self.leads() or self.lives(), lambda: f"{self.name} leads\n{self.tail()}", within=90)
         return self
 
     def accident(self, within: float = 90.0) -> Json:
