@@ -34,12 +34,12 @@ from scheduler.binder.loop import Binder, Settings
 from scheduler.binder.objects import RequestObjects
 from scheduler.cluster import feed
 from scheduler.cluster.cache import Cache
-from scheduler.cluster.client import POOL_BESIDE_BINDER, ApiClient, ApiError, path_of
+from scheduler.cluster.client import POOL_BESIDE_BINDER, ApiClient, ApiError, RequestFailed, path_of
 from scheduler.cluster.lease import Elector, unique_identity
 from scheduler.cluster.link import IoLink, LocalLink
 from scheduler.cluster.performer import Performer
 from scheduler.cluster.watches import Watches
-from scheduler.cluster.writer import Writer
+from scheduler.cluster.writer import Writer, passing
 from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.framework.registry import BadPlugin
@@ -239,15 +239,19 @@ class IoProcess:
     async def _ensure_namespace(self) -> None:
         """BindRequests and the lease need their namespace; who may not create it is told so by the next write."""
         name = self._config.namespace
-        if name in self._cache.namespaces.by_key:
-            return
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-        try:
-            await self._client.post_json(path_of("", "v1", "namespaces"), body)
-            log.info("namespace_created", namespace=name)
-        except ApiError as error:
-            if error.status != 409:
+        while name not in self._cache.namespaces.by_key:
+            try:
+                await self._client.post_json(path_of("", "v1", "namespaces"), body)
+                log.info("namespace_created", namespace=name)
+                return
+            except RequestFailed as error:
+                if isinstance(error, ApiError) and error.status == 409:
+                    return
                 log.error("namespace_missing", namespace=name, error=str(error))
+                if isinstance(error, ApiError) and not passing(error):
+                    return
+            await asyncio.sleep(1.0)
 
     def _to_brain(self, events: list[feed.Event]) -> None:
         for event in events:

@@ -7,9 +7,9 @@ journal before it is sent, so that a test can tell what a process wrote and when
 its own class with another client type and its own hook.
 
 A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}; RUNNING waits for a pod,
-SETTLE until what was changed can be read, and HANG stops a process), binds ({pod: fault}), where point is one of the
-binder's points, or request-unsent, request-sent, bind-unsent (in the client), kind is kill-io, kill-brain, kill-both or
-freeze, and a fault is {status | drop: before, unsure or after, times, wait}.
+SETTLE until what was changed can be read, and HANG stops a process), binds ({pod: fault}; "namespaces" is the creation
+of the scheduler's own). A point is one of the binder's, or request-unsent, request-sent, bind-unsent (in the client);
+kind is kill-io, kill-brain, kill-both or freeze; a fault is {status | drop: before, unsure or after, times, wait}.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class Plan:
         if kind in ("kill-io", "kill-both"):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def fault_of(self, path: str) -> Json | None:
-        """Return what shall go wrong with this bind, and count it."""
-        fault = self._binds.get(path.split("/")[-2])
+    def fault_of(self, name: str) -> Json | None:
+        """Return what shall go wrong with the bind of this pod, and count it."""
+        fault = self._binds.get(name)
         if fault is None or fault.get("times", 1) <= 0:
             return None
         fault["times"] = fault.get("times", 1) - 1
@@ -133,7 +133,9 @@ class Client(ApiClient):
             plan.reached("request-unsent")
         elif method == "POST" and path.endswith("/binding"):
             plan.reached("bind-unsent")
-            fault = plan.fault_of(path)
+            fault = plan.fault_of(path.split("/")[-2])
+        elif method == "POST" and path.endswith("/namespaces"):
+            fault = plan.fault_of("namespaces")
         if fault is not None:
             plan.note("fault", path=path, fault=fault)
             await asyncio.sleep(fault.get("wait", 0.0))

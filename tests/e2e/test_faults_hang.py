@@ -121,6 +121,15 @@ def test_a_hang_while_nothing_happens_is_survived(stage: Stage, seconds: float) 
     replica.lives()
 
 
+@pytest.mark.parametrize("drop", ["before", "unsure", "after"])
+def test_a_first_write_without_an_answer_is_made_again(stage: Stage, drop: str) -> None:
+    replica = stage.scheduler(binds={"namespaces": {"drop": drop}})
+    stage.gang("g")
+    replica.wait_leads()
+    assert replica.journal("fault")
+    _nothing_was_lost(stage, "g")
+
+
 def test_a_scheduler_that_starts_in_a_hang_waits_for_its_end(stage: Stage) -> None:
     stage.gang("g")
     stage.cluster.pause_api()
