@@ -294,17 +294,21 @@ def _place_run(session: Session, turn: list[GroupState], blocked: Blocked) -> No
                 _place(session, state, state.waiting, Needs(1), blocked, each=False)
         return
     answer = solve(session, ask)
-    rows: list[int] = []
     if isinstance(answer, Found):
+        owner = {state.waiting[0].uid: state for state in turn}
         with session.statement() as statement:
-            (part, counts), kind = answer.parts[0], ask.kinds[0]
-            statement.charge(kind.shape, part, counts)
-            rows = spelled(part, counts)
-            owner = {state.waiting[0].uid: state for state in turn}
-            for pod, row in zip(kind.pods, rows, strict=False):
-                statement.place(owner[pod.uid], 1, [(pod, row)])
+            for kind, (rows, counts) in zip(ask.kinds, answer.parts, strict=True):
+                statement.charge(kind.shape, rows, counts)
+                for pod, row in zip(kind.pods, spelled(rows, counts), strict=False):
+                    statement.place(owner[pod.uid], 1, [(pod, row)])
             statement.commit()
-    left = [state for state in turn if state.key not in session.placed_of]
+    left = {state.waiting[0].uid: state for state in turn if state.key not in session.placed_of}
+    for kind in ask.kinds:
+        _block_alike(session, [left[pod.uid] for pod in kind.pods if pod.uid in left], blocked)
+
+
+def _block_alike(session: Session, left: list[GroupState], blocked: Blocked) -> None:
+    """Note what single pods that a search left over wait for: the first is asked for, the others lack the same."""
     if not left:
         return
     _place(session, left[0], left[0].waiting, Needs(1), blocked, each=False)

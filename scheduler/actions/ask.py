@@ -1,8 +1,8 @@
 """What a group asks of placement in one decision: its members sorted into interchangeable kinds, how many must start
 together, and the rules. Pure values; nothing here knows how a placement is found.
 
-Members are of one kind when shape, role and refused nodes are equal; inside a kind they keep the order in which they
-are to start and to be laid out (plugins' keys, then rank, then name).
+Members are of one kind when shape, role, refused nodes and what plugins tell apart are equal. Inside a kind they keep
+the order in which they are to start and to be laid out (plugins' keys, then rank, then name).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import cached_property
 
 from scheduler.framework.gangs import Needs, by_role
 from scheduler.framework.protocols import Wish, WithinDomain
+from scheduler.framework.relations import Members, Relations
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod, Shape
@@ -22,12 +23,16 @@ from scheduler.model.verdict import Code, Verdict, verdict
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Interchangeable members. `refused`: rows of the node table that they are kept away from for a while."""
+    """Interchangeable members. `refused`: rows of the node table that they are kept away from for a while.
+
+    sort: what plugins tell them apart by from other pods of the same shape.
+    """
 
     shape: Shape
     role: str
     refused: tuple[int, ...]
     pods: tuple[Pod, ...]
+    sort: Hashable = None
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class Ask:
     @cached_property
     def signature(self) -> Hashable:
         """Equal for two asks that the same placement answers."""
-        kinds = tuple((kind.shape.key, kind.role, kind.refused, len(kind.pods)) for kind in self.kinds)
+        kinds = tuple((kind.shape.key, kind.role, kind.refused, kind.sort, len(kind.pods)) for kind in self.kinds)
         return (kinds, self.total, self.roles, self.each, self.wishes, self.anchors)
 
     @cached_property
@@ -69,7 +74,7 @@ class Ask:
     def of_single(self, state: GroupState) -> Ask:
         """The same question for another single pod that is like this one."""
         kind = self.kinds[0]
-        return replace(self, state=state, kinds=(Kind(kind.shape, kind.role, kind.refused, state.waiting),))
+        return replace(self, state=state, kinds=(replace(kind, pods=state.waiting),))
 
     @property
     def amounts(self) -> Amounts:
@@ -96,32 +101,38 @@ def make_ask(
         return verdict(
             Code.BAD_CONSTRAINTS, field="topology.required", message="no configured plugin keeps topology rules"
         )
-    sorts = _sorts(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles))
-    shapes = session.snapshot.shapes
-    return Ask(
+    kinds = _kinds(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles))
+    ask = Ask(
         state=state,
-        kinds=tuple(Kind(shapes[shape], role, rows, tuple(part)) for (shape, role, rows), part in sorts.items()),
+        kinds=kinds,
         total=min(needs.total, len(pods)),
         roles=needs.roles,
         each=each,
         wishes=wishes,
         anchors=_anchors(session, state) if wishes else (),
     )
+    relations = relate(session, ask)
+    return relations if isinstance(relations, Verdict) else ask
 
 
-def _sorts(
-    session: Session, pods: Sequence[Pod], *, keep_roles: bool
-) -> dict[tuple[str, str, tuple[int, ...]], list[Pod]]:
-    sorts: dict[tuple[str, str, tuple[int, ...]], list[Pod]] = {}
-    if not session.has_refusals:
-        nowhere: tuple[int, ...] = ()
-        for pod in pods:
-            sorts.setdefault((pod.shape, pod.role if keep_roles else "", nowhere), []).append(pod)
-        return sorts
+def relate(session: Session, ask: Ask, *, empty: bool = False) -> Relations | Verdict:
+    """Return what plugins say about the members of an ask as things are, or as if nothing ran."""
+    members = tuple(Members(kind.shape, kind.pods) for kind in ask.kinds)
+    return session.relations(members, ask.signature, empty=empty)
+
+
+def _kinds(session: Session, pods: Sequence[Pod], *, keep_roles: bool) -> tuple[Kind, ...]:
+    shapes = session.snapshot.shapes
+    told_apart = session.hooks.has("sorts")
+    nowhere: tuple[int, ...] = ()
+    parts: dict[tuple[str, str, tuple[int, ...], Hashable], list[Pod]] = {}
     for pod in pods:
-        key = (pod.shape, pod.role if keep_roles else "", session.refused_rows(pod))
-        sorts.setdefault(key, []).append(pod)
-    return sorts
+        rows = session.refused_rows(pod) if session.has_refusals else nowhere
+        sort = session.hooks.sorts(pod, shapes[pod.shape], session) if told_apart else None
+        parts.setdefault((pod.shape, pod.role if keep_roles else "", rows, sort), []).append(pod)
+    return tuple(
+        Kind(shapes[shape], role, rows, tuple(part), sort) for (shape, role, rows, sort), part in parts.items()
+    )
 
 
 def _anchors(session: Session, state: GroupState) -> tuple[int, ...]:

@@ -1,21 +1,26 @@
 """From an ask to a placement problem and back: the only place where sessions speak to placement.
 
-Decided here: how wishes, running members and refusals become masks and rules, and which objective is meant. Equal asks
-on equal amounts get the same answer without a new search, in this session or a later one.
+Decided here: how wishes, relations, running members and refusals become masks, rules and resources, and which objective
+is meant. Equal asks with equal relations on equal amounts get the same answer without a new search, in this session or
+a later one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.actions.ask import Ask, Kind
+from scheduler.actions.ask import Ask, Kind, relate
 from scheduler.framework.protocols import ApartDomains, WithinDomain
+from scheduler.framework.relations import Relations
 from scheduler.framework.session import Session
 from scheduler.model.nodes import HOSTNAME
+from scheduler.model.rules import Follow, MemberRule, Once
+from scheduler.model.verdict import Verdict
 from scheduler.placement import place
 from scheduler.placement.problem import (
     NODE,
@@ -27,6 +32,7 @@ from scheduler.placement.problem import (
     Minimum,
     NodeView,
     Objective,
+    Placement,
     PlacementProblem,
     Rule,
     Within,
@@ -49,11 +55,14 @@ class Nothing:
 
 def solve(session: Session, ask: Ask) -> Found | Nothing:
     """Return where the members go on the amounts as they are now. Raises `HookRaised`."""
+    relations = relate(session, ask)
+    if isinstance(relations, Verdict):
+        return Nothing(proven=True)
     fresh = session.session_id if session.hooks.volatile else ""
-    key: Hashable = ("place", session.ledger.token, session.space, fresh, ask.signature)
+    key: Hashable = ("place", session.ledger.token, session.space, fresh, ask.signature, relations.digest)
     known: Found | Nothing | None = session.cache.memo.get(key)
     if known is None:
-        known = _solve(session, problem_of(session, ask))
+        known = _solve(session, ask, relations, empty=False)
         session.cache.memo.put(key, known)
     return known
 
@@ -62,17 +71,33 @@ def could_ever(session: Session, ask: Ask) -> bool:
     """Whether the ask would fit if nothing ran in the cluster. Where no search settles it, yes; without nodes, too."""
     if not session.table.names:
         return True
-    key: Hashable = ("ever", session.space, ask.signature)
+    relations = relate(session, ask, empty=True)
+    if isinstance(relations, Verdict):
+        return True
+    key: Hashable = ("ever", session.space, ask.signature, relations.digest)
     known: bool | None = session.cache.memo.get(key)
     if known is None:
-        answer = _solve(session, problem_of(session, ask, empty=True))
+        answer = _solve(session, ask, replace(relations, wanted=()), empty=True)
         known = isinstance(answer, Found) or not answer.proven
         session.cache.memo.put(key, known)
     return known
 
 
-def _solve(session: Session, problem: PlacementProblem) -> Found | Nothing:
-    answer = place(problem)
+def _solve(session: Session, ask: Ask, relations: Relations, *, empty: bool) -> Found | Nothing:
+    """Search, first with the rules that are only wanted; they are dropped together when they cost any member."""
+    problem = problem_of(session, ask, relations, empty=empty)
+    answer: Placement | Infeasible | None = None
+    if relations.wanted:
+        answer = place(replace(problem, rules=(*problem.rules, *_leveled(session, relations.wanted))))
+        wanted = sum(demand.count for demand in problem.demands) if problem.maximize else 0
+        if isinstance(answer, Infeasible):
+            answer = None
+        elif answer.total < wanted:
+            plain = place(problem)
+            if isinstance(plain, Placement) and plain.total > answer.total:
+                answer = plain
+    if answer is None:
+        answer = place(problem)
     if isinstance(answer, Infeasible):
         outcome = f"infeasible_{answer.cause}" if answer.proven else "unknown"
         session.count("solver_results_total", status=outcome)
@@ -93,23 +118,28 @@ def _parts(counts: Counts) -> tuple[tuple[NDArray[np.intp], NDArray[np.int64]], 
     )
 
 
-def problem_of(session: Session, ask: Ask, *, empty: bool = False) -> PlacementProblem:
+def problem_of(session: Session, ask: Ask, relations: Relations, *, empty: bool = False) -> PlacementProblem:
     """Return the problem: on the amounts as they are now, or as if nothing ran (`empty`)."""
     table = session.table
-    levels = tuple(dict.fromkeys(wish.label for wish in ask.wishes))
+    rules = _leveled(session, relations.rules)
+    levels = dict.fromkeys(wish.label for wish in ask.wishes)
+    levels.update(dict.fromkeys(level for rule in (*rules, *relations.wanted) for level in _levels(rule) if level))
     domains = {level: session.domains(level) for level in levels}
+    free, slots = (table.allocatable, table.slots) if empty else (session.free, session.open_slots)
+    if relations.extras:
+        free = np.vstack([free, *(extra.free for extra in relations.extras)])
     nodes = NodeView(
         names=table.names,
-        resources=table.resources,
-        free=table.allocatable if empty else session.free,
-        slots=table.slots if empty else session.open_slots,
+        resources=table.resources + tuple(extra.name for extra in relations.extras),
+        free=free,
+        slots=slots,
         domains={level: ids for level, (ids, _) in domains.items()},
         domain_names={level: names for level, (_, names) in domains.items()},
     )
     allowed = _around(ask, {level: ids for level, (ids, _) in domains.items()})
     members = (0,) * len(ask.kinds) if ask.each or ask.total < sum(map(_size, ask.kinds)) else map(_size, ask.kinds)
     demands = tuple(
-        _demand(session, number, kind, minimum, allowed, empty=empty)
+        _demand(session, number, kind, minimum, allowed, relations, empty=empty)
         for number, (kind, minimum) in enumerate(zip(ask.kinds, members, strict=True))
     )
     scored = any(demand.scores is not None for demand in demands)
@@ -117,7 +147,7 @@ def problem_of(session: Session, ask: Ask, *, empty: bool = False) -> PlacementP
     return PlacementProblem(
         nodes=nodes,
         demands=demands,
-        rules=_rules(ask),
+        rules=(*_rules(ask), *rules),
         seed=session.seed,
         budget=Budget(deterministic_time=session.budget.max_deterministic_time, wall_limit=session.budget.wall_limit),
         objective=objective,
@@ -125,12 +155,38 @@ def problem_of(session: Session, ask: Ask, *, empty: bool = False) -> PlacementP
     )
 
 
+def _levels(rule: MemberRule) -> tuple[str, ...]:
+    if isinstance(rule, Once):
+        return ()
+    return rule.levels if isinstance(rule, Follow) else (rule.level,)
+
+
+def _leveled(session: Session, rules: Iterable[MemberRule]) -> tuple[Any, ...]:
+    """Name the level of the hostname label as that of the nodes themselves, where every node has its own."""
+    found: list[MemberRule] = []
+    for rule in rules:
+        if HOSTNAME not in _levels(rule) or not session.hostnames_are_nodes:
+            found.append(rule)
+        elif isinstance(rule, Follow):
+            found.append(replace(rule, levels=tuple(NODE if level == HOSTNAME else level for level in rule.levels)))
+        elif not isinstance(rule, Once):
+            found.append(replace(rule, level=NODE))
+    return tuple(found)
+
+
 def _size(kind: Kind) -> int:
     return len(kind.pods)
 
 
 def _demand(
-    session: Session, number: int, kind: Kind, minimum: int, allowed: NDArray[np.bool_] | None, *, empty: bool
+    session: Session,
+    number: int,
+    kind: Kind,
+    minimum: int,
+    allowed: NDArray[np.bool_] | None,
+    relations: Relations,
+    *,
+    empty: bool,
 ) -> Demand:
     fit = session.fit(kind.shape)
     mask = fit.ever if empty else fit.mask
@@ -141,14 +197,24 @@ def _demand(
         mask[list(kind.refused)] = False
     if allowed is not None:
         mask = mask & allowed
+    barred = relations.barred(number)
+    if barred is not None:
+        mask = mask & ~barred
     scores: NDArray[np.int64] | None = None
     if not empty:
         scores = session.hooks.scores_nodes(kind.shape, session)
         if session.hooks.has("scores"):
             scores = fit.scores if scores is None else scores + fit.scores
+        related = relations.scored(number)
+        if related is not None:
+            scores = related if scores is None else scores + related
+    requests = session.request(kind.shape)
+    if relations.extras:
+        more = np.array([extra.needs[number] for extra in relations.extras], dtype=np.int64)
+        requests = np.concatenate([requests, more])
     return Demand(
         name=f"{number}:{kind.role}",
-        requests=session.request(kind.shape),
+        requests=requests,
         count=len(kind.pods),
         minimum=minimum,
         mask=mask,

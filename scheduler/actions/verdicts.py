@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.actions.ask import Ask, Kind
+from scheduler.actions.ask import Ask, Kind, relate
 from scheduler.actions.placing import Found, Nothing, could_ever, solve
 from scheduler.framework.protocols import WithinDomain
+from scheduler.framework.relations import Bar, Extra, Relations
 from scheduler.framework.session import Session
 from scheduler.model.resources import PODS
 from scheduler.model.verdict import Code, Fact, Verdict
@@ -32,6 +33,8 @@ class _Room:
     mask: NDArray[np.bool_]
     request: NDArray[np.int64]
     each: NDArray[np.int64]
+    bars: tuple[Bar, ...] = ()
+    extras: tuple[tuple[Extra, int], ...] = ()
 
     @property
     def total(self) -> int:
@@ -40,16 +43,22 @@ class _Room:
 
 def explain(session: Session, ask: Ask, answer: Nothing) -> Verdict:
     """Return the verdict on an ask that has no placement now; equal asks get the same one."""
-    key = ("why", session.ledger.token, session.tenancy, ask.signature, answer.proven)
+    relations = relate(session, ask)
+    if isinstance(relations, Verdict):
+        return relations
+    key = ("why", session.ledger.token, session.tenancy, ask.signature, answer.proven, relations.digest)
     known: Verdict | None = session.cache.memo.get(key)
     if known is None:
-        known = _explain(session, ask, answer)
+        known = _explain(session, ask, answer, relations)
         session.cache.memo.put(key, known)
     return known
 
 
-def _explain(session: Session, ask: Ask, answer: Nothing) -> Verdict:
-    rooms = [_room(session, kind, wanted) for kind, wanted in zip(ask.kinds, ask.members, strict=True)]
+def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) -> Verdict:
+    rooms = [
+        _room(session, kind, wanted, number, relations)
+        for number, (kind, wanted) in enumerate(zip(ask.kinds, ask.members, strict=True))
+    ]
     scarce = max(rooms, key=lambda room: (room.total < room.wanted, room.wanted - min(room.wanted, room.total)))
     resource, needed, free, held = _scarcest(session, rooms, scarce)
     facts: dict[str, Fact] = {
@@ -91,18 +100,25 @@ def _told(value: Fact) -> Fact:
     return min(value, _LARGEST) if isinstance(value, int) else value
 
 
-def _room(session: Session, kind: Kind, wanted: int) -> _Room:
+def _room(session: Session, kind: Kind, wanted: int, number: int, relations: Relations) -> _Room:
     mask = session.fit(kind.shape).mask
+    barred = relations.barred(number)
     if kind.refused:
         mask = mask.copy()
         mask[list(kind.refused)] = False
+    if barred is not None:
+        mask = mask & ~barred
     request = session.request(kind.shape)
     each = np.where(mask, np.maximum(session.open_slots, 0), 0)
     for row in np.flatnonzero(request):
         each = np.minimum(each, np.maximum(session.free[row], 0) // request[row])
     if session.missing_resources(kind.shape):
         each = np.zeros_like(each)
-    return _Room(kind=kind, wanted=wanted, mask=mask, request=request, each=each)
+    extras = tuple((extra, extra.needs[number]) for extra in relations.extras if extra.needs[number])
+    for extra, need in extras:
+        each = np.minimum(each, np.maximum(extra.free, 0) // need)
+    bars = tuple(bar for bar in relations.bars if bar.kind == number)
+    return _Room(kind=kind, wanted=wanted, mask=mask, request=request, each=each, bars=bars, extras=extras)
 
 
 def _scarcest(session: Session, rooms: list[_Room], scarce: _Room) -> tuple[str, int, int, NDArray[np.int64]]:
@@ -186,16 +202,43 @@ def _best_domain(session: Session, level: str, scarce: _Room, resource: str, nee
 
 
 def _reasons(session: Session, room: _Room) -> tuple[tuple[str, int], ...]:
-    """Count the nodes by why they take no further member, in kube-scheduler's words, after those that would fit."""
+    """Count the nodes by why they take no further member, in kube-scheduler's words, after those that would fit.
+
+    A node says the first that holds, in kube-scheduler's order: its own properties, what is barred early, each amount
+    that it lacks, further resources, what else is barred.
+    """
     fit = session.fit(room.kind.shape)
     reasons = dict(fit.misfits)
-    refused = int(fit.mask.sum() - room.mask.sum())
-    reasons[REFUSED] = refused
-    left = room.mask
+    left = fit.mask
+
+    def say(reason: str, nodes: NDArray[np.bool_]) -> None:
+        reasons[reason] = reasons.get(reason, 0) + int(nodes.sum())
+
+    if room.kind.refused:
+        refused = np.zeros_like(left)
+        refused[list(room.kind.refused)] = True
+        say(REFUSED, left & refused)
+        left = left & ~refused
+    for bar in (bar for bar in room.bars if bar.early):
+        say(bar.reason, left & bar.nodes)
+        left = left & ~bar.nodes
+    each = np.where(left, room.each, 0)
+    short = np.zeros_like(left)
     for name in session.missing_resources(room.kind.shape):
-        reasons[f"Insufficient {name}"] = int(left.sum())
+        say(f"Insufficient {name}", left)
+        short = left
     for row in np.flatnonzero(room.request):
-        rest = session.free[row] - room.each * room.request[row]
-        reasons[f"Insufficient {session.table.resources[int(row)]}"] = int((left & (rest < room.request[row])).sum())
-    reasons["Too many pods"] = int((left & (session.open_slots - room.each < 1)).sum())
+        lacks = left & (session.free[row] - each * room.request[row] < room.request[row])
+        say(f"Insufficient {session.table.resources[int(row)]}", lacks)
+        short = short | lacks
+    full = left & (session.open_slots - each < 1)
+    say("Too many pods", full)
+    left = left & ~(short | full)
+    for extra, need in room.extras:
+        lacks = left & (extra.free - each * need < need)
+        say(extra.reason, lacks)
+        left = left & ~lacks
+    for bar in (bar for bar in room.bars if not bar.early):
+        say(bar.reason, left & bar.nodes)
+        left = left & ~bar.nodes
     return tuple(sorted((reason, count) for reason, count in reasons.items() if count))

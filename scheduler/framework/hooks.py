@@ -7,7 +7,8 @@ which names the plugin; the session confines it to the group, queue or shape tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from scheduler.framework.protocols import HOOKS, Misfit, NoOpinion, Only, Opinion, View, Wish
 from scheduler.framework.registry import Configured
+from scheduler.framework.relations import NO_RELATIONS, Members, Relations, Scored, combined
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import NodeClass
 from scheduler.model.pods import Pod, Shape
@@ -174,6 +176,31 @@ class Hooks:
                 raise hook.wrong(answer, "a tuple of wishes or a Verdict")
             wishes += answer
         return wishes
+
+    def sorts(self, pod: Pod, shape: Shape, view: View) -> Hashable:
+        """Return what all plugins tell pods of one shape apart by; None when none of them does."""
+        parts = tuple(hook(pod, shape, view) for hook in self._of["sorts"])
+        return parts if any(part is not None for part in parts) else None
+
+    def relates(self, members: tuple[Members, ...], view: View, *, empty: bool) -> Relations | Verdict:
+        """Return the relations of all plugins, scores with their weights, or the first verdict."""
+        parts: list[Relations] = []
+        for hook in self._of["relates"]:
+            answer = hook(members, view, empty=empty)
+            if isinstance(answer, Verdict):
+                return answer
+            if not isinstance(answer, Relations):
+                raise hook.wrong(answer, "Relations or a Verdict")
+            if answer.scores and hook.weight != 1:
+                weighted = tuple(Scored(one.kind, one.scores * hook.weight) for one in answer.scores)
+                answer = replace(answer, scores=weighted if hook.weight else ())
+            parts.append(answer)
+        return combined(parts) if parts else NO_RELATIONS
+
+    def on_place(self, members: tuple[tuple[Pod, int], ...], view: View, *, undone: bool) -> None:
+        """Tell all plugins."""
+        for hook in self._of["on_place"]:
+            hook(members, view, undone=undone)
 
     def may_evict(self, preemptor: GroupState, victims: tuple[Pod, ...]) -> Opinion:
         """Return the intersection of all opinions; no plugin having one, that nobody has."""

@@ -13,12 +13,14 @@ only the group, the queue or the shape that it was asked about: that one waits a
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.framework.relations import Members, Relations
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import NodeClass
 from scheduler.model.pods import Pod, Shape
@@ -51,8 +53,15 @@ class View(Protocol):
     def open_slots(self) -> NDArray[np.int64]:
         """How many more pods each node may hold, read only."""
 
+    @property
+    def placed(self) -> Mapping[str, str]:
+        """Pods (uid) that this session has placed so far, with their nodes."""
+
     def request(self, shape: Shape) -> NDArray[np.int64]:
         """What one pod of the shape asks for, in the order of `snapshot.table.resources`."""
+
+    def domains(self, label: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+        """For each node the number of its domain (-1: it has no such label), and the names of the domains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +189,37 @@ class Wishes(Protocol):
         """Return the rules that the placement must keep, or a verdict when a rule cannot be understood."""
 
 
+class Sorts(Protocol):
+    """Called for every pod before it is asked for; only members with equal answers are interchangeable."""
+
+    def sorts(self, pod: Pod, shape: Shape, view: View) -> Hashable:
+        """Return what besides the shape decides how `relates` answers about this pod (labels, claims), None = nothing.
+
+        Equal answers must mean equal relations, as long as nothing is placed in between.
+        """
+
+
+class Relates(Protocol):
+    """Called before each placement, with the members in question; also `empty`: as if no pod ran in the cluster.
+
+    Answers are for the moment: they must count what this session placed (`view.placed`, `on_place`). They are asked for
+    again after each placement, and compared by content.
+    """
+
+    def relates(self, members: tuple[Members, ...], view: View, *, empty: bool) -> Relations | Verdict:
+        """Return barred nodes, rules between the members, further resources and scores; or why they have to wait."""
+
+
+class OnPlace(Protocol):
+    """Called when members are placed inside a statement, and again with `undone` (in reverse) when it is discarded.
+
+    For what the plugin keeps for `relates`; it must start from the snapshot in each session.
+    """
+
+    def on_place(self, members: tuple[tuple[Pod, int], ...], view: View, *, undone: bool) -> None:
+        """Take note that these pods go (or, undone, do not go) to these rows of the node table."""
+
+
 class MayEvict(Protocol):
     """Called when room is to be made. Plugins only narrow the set; the answers of all plugins are intersected."""
 
@@ -216,8 +256,11 @@ HOOKS = (
     "scores",
     "scores_nodes",
     "wishes",
+    "sorts",
+    "relates",
     "may_evict",
     "on_allocate",
+    "on_place",
 )
 
 

@@ -10,7 +10,7 @@ statements charged; what comes out depends on the snapshot, the configuration an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,7 @@ from scheduler.framework.cache import Outcome, SessionCache, Settled, Told
 from scheduler.framework.fits import Fit
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
+from scheduler.framework.relations import NO_RELATIONS, Members, Relations
 from scheduler.framework.statement import Statement
 from scheduler.model.decisions import Decision, Decisions, Place
 from scheduler.model.groups import GroupState
@@ -82,6 +83,7 @@ class Session:
         self.counters: dict[str, float] = {}
         self.wake_at: float | None = None
         self._refused = self._refusals()
+        self._related: dict[Hashable, Relations | Verdict] = {}
         self._queue_keys: dict[str, tuple[Any, ...]] = {}
         self._rows: dict[str, int] | None = None
         for raised in self.hooks.on_session(self):
@@ -124,15 +126,26 @@ class Session:
         if known is None:
             table = self.table
             if label == HOSTNAME:
-                known = np.arange(len(table.names), dtype=np.int32), table.names
+                known = self._hostnames()
             else:
                 values = [node_class.label(label) for node_class in table.classes]
-                names = tuple(sorted({value for value in values if value is not None}))
-                number = {name: position for position, name in enumerate(names)}
-                of_class = np.array([-1 if value is None else number[value] for value in values], dtype=np.int32)
+                of_class, names = _numbered(values)
                 known = (of_class[table.class_of] if values else np.zeros(0, dtype=np.int32)), names
             self.cache.memo.put(key, known)
         return known
+
+    def _hostnames(self) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+        nodes = self.table.nodes
+        values = [dict(nodes[name].labels).get(HOSTNAME) for name in self.table.names]
+        if None not in values and len(set(values)) == len(values):
+            return np.arange(len(values), dtype=np.int32), tuple(value or "" for value in values)
+        return _numbered(values)
+
+    @property
+    def hostnames_are_nodes(self) -> bool:
+        """Whether every node has a hostname label of its own, so that its domain's number is its row."""
+        ids, names = self.domains(HOSTNAME)
+        return len(names) == len(ids)
 
     def queue_of(self, state: GroupState) -> str:
         """Name of the queue that the group waits in."""
@@ -235,6 +248,22 @@ class Session:
                 rows.setdefault(bad.uid or "shape " + bad.shape, []).append(index[bad.node])
                 self.wake_no_later_than(bad.until)
         return {key: tuple(sorted(set(numbers))) for key, numbers in rows.items()}
+
+    def relations(
+        self, members: tuple[Members, ...], signature: Hashable, *, empty: bool = False
+    ) -> Relations | Verdict:
+        """What plugins say about these members as things are; members with equal signatures get the same answer."""
+        if not self.hooks.has("relates"):
+            return NO_RELATIONS
+        key = (signature, empty)
+        known = self._related.get(key)
+        if known is None:
+            known = self._related[key] = self.hooks.relates(members, self, empty=empty)
+        return known
+
+    def moved(self) -> None:
+        """Forget what plugins said about members, because a placement was made or undone."""
+        self._related.clear()
 
     # -- deciding -------------------------------------------------------------------------------------------------
 
@@ -364,3 +393,10 @@ class Session:
         self.cache.settled.update(self._settled)
         self.cache.finish(self.changed, self.gone, self.waiting, self._told, self._delayed, self.ledger)
         return self.decisions()
+
+
+def _numbered(values: Sequence[str | None]) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Number the values in their order; None is -1."""
+    names = tuple(sorted({value for value in values if value is not None}))
+    number = {name: position for position, name in enumerate(names)}
+    return np.array([-1 if value is None else number[value] for value in values], dtype=np.int32), names

@@ -87,6 +87,12 @@ class Statement:
                 assignments=tuple(assignments),
             )
         )
+        session.moved()
+        self._undo.append(session.moved)
+        if session.hooks.has("on_place"):
+            moved = tuple(members)
+            session.hooks.on_place(moved, session, undone=False)
+            self._undo.append(lambda: session.hooks.on_place(moved, session, undone=True))
         if session.hooks.has("on_allocate"):
             amounts = self._amounts(members)
             session.hooks.on_allocate(state, amounts, undone=False)
