@@ -24,11 +24,11 @@ from scheduler.cluster.bindrequests import Bundle
 from scheduler.cluster.client import MERGE, STRATEGIC, path_of
 from scheduler.cluster.events import Events, Regarding, of_group, of_pod
 from scheduler.cluster.writer import Meter, NotCommitted, Request, Worth, Write
-from scheduler.model.bindrequest import BindRequest
+from scheduler.model.bindrequest import BindRequest, GangOutcome
 from scheduler.model.decisions import Assignment, Explain, Place, SetStatus
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod
-from scheduler.model.verdict import Verdict
+from scheduler.model.verdict import Code, Verdict, verdict
 
 log = structlog.get_logger(__name__)
 
@@ -299,11 +299,12 @@ class Performer:
             self._announce(request)
 
     def _announce(self, request: BindRequest) -> None:
-        """Say what was bound: once a group that has an object, else once a pod."""
+        """Say what was bound, or why it was not: once a group that has an object, else once a pod."""
         for outcome in request.outcomes:
-            if outcome.phase != _BOUND:
-                continue
             place = request.gangs[outcome.index]
+            if outcome.phase != _BOUND:
+                self._announce_failure(request.session, place, outcome)
+                continue
             failed = {failure.uid for failure in outcome.failures}
             bound = [assignment for assignment in place.assignments if assignment.uid not in failed]
             group = self._cache.group(place.group)
@@ -317,6 +318,26 @@ class Performer:
             for one in bound:
                 about = partial(of_pod, one.namespace, one.pod, one.uid, self._cache.pod(one.uid))
                 self._events.bound(request.session, about, partial(_bound_pod, one), redundant=True)
+
+    def _announce_failure(self, session: str, place: Place, outcome: GangOutcome) -> None:
+        """Say why a gang was given up: the first cause that no waiting would change, else the first of all."""
+        told = next((one for one in outcome.failures if one.permanent), next(iter(outcome.failures), None))
+        if told is None:
+            return
+        why = verdict(
+            Code.BIND_FAILED,
+            failed=len(outcome.failures),
+            members=len(place.assignments),
+            pod=told.pod,
+            domain=told.node,
+            cause=told.cause,
+        )
+        group, pod = self._cache.group(place.group), self._cache.pod(told.uid)
+        if group is not None and group.has_object:
+            about = of_group(group, pod)
+        else:
+            about = of_pod(place.assignments[0].namespace, told.pod, told.uid, pod)
+        self._events.waits(session, place.group, why.code.value, about, self._texts.pod_message(why))
 
     def _measure(self, place: Place, group: PodGroup | None) -> None:
         """Note how long a group waited for its minimum."""

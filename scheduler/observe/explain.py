@@ -309,9 +309,11 @@ def _volumes(verdict: Verdict) -> str:
 
 
 def _bind_failed(verdict: Verdict) -> str:
-    """domain (the node), message."""
-    node = _text(verdict, "domain")
-    return (_text(verdict, "message") or "could not be bound") + (f" on node {node}" if node else "")
+    """failed, members; of one of them: pod, domain (the node), cause."""
+    failed, members = _number(verdict, "failed") or 1, _number(verdict, "members")
+    what = "could not be bound" if members is None else f"{failed} of {_plural(members, 'member')} could not be bound"
+    where = _join(_text(verdict, "pod"), f"node {node}" if (node := _text(verdict, "domain")) else "")
+    return _sections(what, ": ".join(part for part in (where, _text(verdict, "cause")) if part))
 
 
 def _budget(verdict: Verdict) -> str:

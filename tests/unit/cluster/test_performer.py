@@ -541,6 +541,35 @@ async def test_members_that_could_not_be_bound_are_not_announced(case: Case):
     assert [event["regarding"]["name"] for event in case.events] == ["train-1"]
 
 
+async def test_a_gang_that_was_given_up_says_why_on_its_group(case: Case):
+    case.put(group(), pod(0), pod(1))
+    await case.do(place(0, 1))
+    request = BindRequest("s-000001-e7-1", "r1", "s-000001", 7, case.time + 100, (place(0, 1),), phase="Failed")
+    failures = (
+        BindFailure("u0", "train-0", "n0", "DeadlineExceeded"),
+        BindFailure("u1", "train-1", "n1", "Rejected", True),
+    )
+    done = replace(request, outcomes=(GangOutcome(0, "Unwound", 0, failures),))
+    case.performer.watch([feed.RequestSet(done)])
+    await case.settle()
+    (event,) = case.events
+    assert (event["type"], event["regarding"]["kind"], event["regarding"]["name"]) == ("Warning", "PodGroup", "train")
+    assert event["note"] == "BindFailed: 2 of 2 members could not be bound; train-1, node n1: Rejected"
+
+
+async def test_a_single_pod_that_could_not_be_bound_says_why_itself(case: Case):
+    single = place(0, group="pod/ns/u0", group_uid="", api_version="", kind="", minimum=1)
+    case.put(pod(0, group=""))
+    await case.do(single)
+    request = BindRequest("s-000001-e7-1", "r1", "s-000001", 7, case.time + 100, (single,), phase="Failed")
+    outcome = GangOutcome(0, "Failed", 0, (BindFailure("u0", "train-0", "n0", "NodeGone", True),))
+    case.performer.watch([feed.RequestSet(replace(request, outcomes=(outcome,)))])
+    await case.settle()
+    (event,) = case.events
+    assert (event["regarding"]["kind"], event["regarding"]["name"]) == ("Pod", "train-0")
+    assert event["note"] == "BindFailed: 1 of 1 member could not be bound; train-0, node n0: NodeGone"
+
+
 async def test_requests_of_others_are_not_announced_again(case: Case):
     request = BindRequest(
         "s-000001-e6-1", "r1", "s-000001", 6, case.time, (place(0),), "Bound", (GangOutcome(0, "Bound", 1),)
