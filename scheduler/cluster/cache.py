@@ -23,6 +23,15 @@ from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
+from scheduler.model.volumes import (
+    Attachment,
+    Claim,
+    NodeDrivers,
+    StorageCapacity,
+    StorageClass,
+    StorageDriver,
+    Volume,
+)
 
 Subscriber = Callable[[list[feed.Event]], None]
 
@@ -199,6 +208,51 @@ def _share(pod: Pod) -> None:
             object.__setattr__(pod, name, sys.intern(text))
 
 
+class StorageShelves:
+    """Everything of storage; each is a sink for a reflector."""
+
+    def __init__(self, emit: Callable[[feed.Event], None]) -> None:
+        gone = feed.StorageGone
+        self.classes = Shelf[StorageClass](
+            StorageClass, lambda one: one.name, emit, feed.StorageClassSet, lambda one: gone("class", one.name)
+        )
+        self.drivers = Shelf[StorageDriver](
+            StorageDriver, lambda one: one.name, emit, feed.StorageDriverSet, lambda one: gone("driver", one.name)
+        )
+        self.node_drivers = Shelf[NodeDrivers](
+            NodeDrivers, lambda one: one.node, emit, feed.NodeDriversSet, lambda one: gone("node", one.node)
+        )
+        self.capacities = Shelf[StorageCapacity](
+            StorageCapacity, lambda one: one.key, emit, feed.CapacitySet, lambda one: gone("capacity", one.key)
+        )
+        self.attachments = Shelf[Attachment](
+            Attachment, lambda one: one.name, emit, feed.AttachmentSet, lambda one: gone("attachment", one.name)
+        )
+        self.volumes = Shelf[Volume](
+            Volume, lambda one: one.name, emit, feed.VolumeSet, lambda one: gone("volume", one.name)
+        )
+        self.claims = Shelf[Claim](Claim, lambda one: one.key, emit, feed.ClaimSet, lambda one: gone("claim", one.key))
+
+    def _all(self) -> dict[str, Shelf[Any]]:
+        return {
+            "storageclasses": self.classes,
+            "csidrivers": self.drivers,
+            "csinodes": self.node_drivers,
+            "csistoragecapacities": self.capacities,
+            "volumeattachments": self.attachments,
+            "persistentvolumes": self.volumes,
+            "persistentvolumeclaims": self.claims,
+        }
+
+    def sizes(self) -> dict[str, int]:
+        """How many of each kind, for metrics."""
+        return {name: len(shelf.by_key) for name, shelf in self._all().items()}
+
+    def events(self) -> list[feed.Event]:
+        """Everything that is kept, as events."""
+        return [event for shelf in self._all().values() for event in shelf.events()]
+
+
 class Cache:
     """See the module. `pods`, `nodes`, ... are sinks for reflectors; the methods are for everybody else."""
 
@@ -239,6 +293,7 @@ class Cache:
             lambda item: feed.NamespaceSet(item.name, item.queue),
             lambda item: feed.NamespaceGone(item.name),
         )
+        self.storage = StorageShelves(self.emit)
         self.bind_requests = Shelf[BindRequest](
             BindRequest,
             lambda request: request.name,
@@ -264,6 +319,14 @@ class Cache:
     def group(self, key: str) -> PodGroup | None:
         """The group with this key, or None."""
         return self.groups.by_key.get(key)
+
+    def claim(self, key: str) -> Claim | None:
+        """The claim "namespace/name", or None."""
+        return self.storage.claims.by_key.get(key)
+
+    def volume(self, name: str) -> Volume | None:
+        """The persistent volume of this name, or None."""
+        return self.storage.volumes.by_key.get(name)
 
     def queue(self, dialect: str, name: str) -> Queue | None:
         """The queue of this name in a dialect, or None."""
@@ -293,6 +356,7 @@ class Cache:
             "priorityclasses": len(self.priority_classes.by_key),
             "namespaces": len(self.namespaces.by_key),
             "bindrequests": len(self.bind_requests.by_key),
+            **self.storage.sizes(),
         }
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -356,6 +420,7 @@ class Cache:
             self.priority_classes.events(),
             self.queues.events(),
             self.nodes.events(),
+            self.storage.events(),
             self.groups.events(),
             self.pods.events(),
             self.bind_requests.events(),

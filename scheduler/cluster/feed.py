@@ -16,6 +16,15 @@ from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
+from scheduler.model.volumes import (
+    Attachment,
+    Claim,
+    NodeDrivers,
+    StorageCapacity,
+    StorageClass,
+    StorageDriver,
+    Volume,
+)
 
 
 class _Event(msgspec.Struct, frozen=True, tag=True, array_like=True, gc=False):
@@ -104,6 +113,55 @@ class NamespaceGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
     name: str
 
 
+class ClaimSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A claim appeared or changed."""
+
+    claim: Claim
+
+
+class VolumeSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A persistent volume appeared or changed."""
+
+    volume: Volume
+
+
+class StorageClassSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A storage class appeared or changed."""
+
+    storage_class: StorageClass
+
+
+class NodeDriversSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """The storage drivers of a node appeared or changed."""
+
+    drivers: NodeDrivers
+
+
+class StorageDriverSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A storage driver appeared or changed."""
+
+    driver: StorageDriver
+
+
+class CapacitySet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """How much storage is left somewhere appeared or changed."""
+
+    capacity: StorageCapacity
+
+
+class AttachmentSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """An attachment of a volume to a node appeared or changed."""
+
+    attachment: Attachment
+
+
+class StorageGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """Something of storage is gone. kind: claim, volume, class, node, driver, capacity or attachment."""
+
+    kind: str
+    key: str
+
+
 class RequestSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
     """A BindRequest was written or its status changed; while it is open its placements are assumed."""
 
@@ -161,6 +219,14 @@ Event: TypeAlias = (
     | PriorityClassGone
     | NamespaceSet
     | NamespaceGone
+    | ClaimSet
+    | VolumeSet
+    | StorageClassSet
+    | NodeDriversSet
+    | StorageDriverSet
+    | CapacitySet
+    | AttachmentSet
+    | StorageGone
     | RequestSet
     | RequestGone
     | HandoverFailed

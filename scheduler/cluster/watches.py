@@ -1,11 +1,11 @@
 """Everything that is read from the API server: which reflectors run, and when all of it has been read once.
 
-Decided here: the resources without which no session may run (pods, nodes, priority classes, namespaces, our bind
-requests) and those that are read if they are there (the owners that may carry a minimum, and each dialect's objects, by
-discovery). A dialect is active once what is served of it has been listed, and stops being so when nothing of it is
-served any more. Must not know: JSON, which is for the dialects. Invariant: `all_synced` is set only when every required
-resource has been listed, discovery has answered for every dialect, and every dialect's resource has been listed or
-refused.
+Decided here: the resources without which no session may run (pods, nodes, priority classes, namespaces, storage, our
+bind requests) and those that are read if they are there (the owners that may carry a minimum, and each dialect's
+objects, by discovery). A dialect is active once what is served of it has been listed, and stops being so when nothing
+of it is served any more. Must not know: JSON, which is for the dialects. Invariant: `all_synced` is set only when every
+required resource has been listed, discovery has answered for every dialect, and every dialect's resource has been
+listed or refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from scheduler.cluster.client import ApiClient
 from scheduler.cluster.discovery import POLL_PERIOD, Discovery, Resource, Served, Wanted
 from scheduler.cluster.reflector import Counters, Reflector, Sink, settle_gc
 from scheduler.cluster.wire import head
-from scheduler.dialects import core
+from scheduler.dialects import core, storage
 from scheduler.dialects.base import Dialect, DialectResource
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.groups import PodGroup
@@ -39,6 +39,13 @@ NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
 JOBS = Resource("batch", "v1", "jobs", "Job")
+CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
+STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
+CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
+ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False)
 BIND_REQUESTS = Resource("scheduling.muster.sh", "v1alpha1", "bindrequests", "BindRequest")
 
 Raw = bytes | msgspec.Raw
@@ -162,8 +169,21 @@ class Watches:
             self._reflector(NODES, core.decode_node, cache.nodes),
             self._reflector(PRIORITY_CLASSES, _priority_class, cache.priority_classes),
             self._reflector(NAMESPACES, _namespace, cache.namespaces),
+            *self._storage(),
             self._reflector(PODS, pod, cache.pods, identify=_identify_pod),
             self._reflector(BIND_REQUESTS, _piece, requests, identify=_identify_piece, namespace=namespace),
+        )
+
+    def _storage(self) -> tuple[Reflector[Any], ...]:
+        shelves = self._cache.storage
+        return (
+            self._reflector(STORAGE_CLASSES, storage.decode_storage_class, shelves.classes),
+            self._reflector(CSI_DRIVERS, storage.decode_driver, shelves.drivers),
+            self._reflector(CSI_NODES, storage.decode_node_drivers, shelves.node_drivers),
+            self._reflector(CAPACITIES, storage.decode_capacity, shelves.capacities),
+            self._reflector(ATTACHMENTS, storage.decode_attachment, shelves.attachments),
+            self._reflector(VOLUMES, storage.decode_volume, shelves.volumes),
+            self._reflector(CLAIMS, storage.decode_claim, shelves.claims),
         )
 
     def _reflector(

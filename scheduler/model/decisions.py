@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from scheduler.model.podvolumes import VolumeStep
 from scheduler.model.verdict import Verdict
 
 
@@ -23,7 +24,10 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Bind these members together. `minimum` of them must be bound or all are unwound (0: each stands alone)."""
+    """Bind these members together. `minimum` of them must be bound or all are unwound (0: each stands alone).
+
+    steps: what must be done, for all members, before the first of them is bound.
+    """
 
     group: str
     group_uid: str
@@ -33,6 +37,7 @@ class Place:
     kind: str
     minimum: int
     assignments: tuple[Assignment, ...]
+    steps: tuple[VolumeStep, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.model.affinity import HostPort, PodTerm, Requirement, SpreadTerm, WeightedPodTerm
+from scheduler.model.podvolumes import PodVolumes
 from scheduler.model.resources import Amounts
 
 
@@ -120,6 +121,7 @@ class Pod:
     resource_version: str = ""
     generation: int = 0
     labels: tuple[tuple[str, str], ...] = ()
+    volumes: PodVolumes | None = None
 
     @property
     def finished(self) -> bool:

@@ -50,7 +50,7 @@ class VolumeStep:
     """What must be done before a pod is bound: its claim must be bound to a volume that the node reaches.
 
     volume "": the claim is told its node and a volume is made for it; otherwise that volume is given to the claim.
-    `uid`: the pod, in the same namespace.
+    kept: that was so before, by somebody else; it is waited for and not undone. `uid`: the pod, in the same namespace.
     """
 
     uid: str
@@ -58,3 +58,4 @@ class VolumeStep:
     claim: str
     claim_uid: str
     volume: str = ""
+    kept: bool = False

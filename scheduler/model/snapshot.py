@@ -17,6 +17,7 @@ from scheduler.model.nodes import Node, NodeClass
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
 from scheduler.model.resources import Amounts
+from scheduler.model.volumes import NO_STORAGE, Storage
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,3 +72,4 @@ class Snapshot:
     no_goods: tuple[NoGood, ...] = ()
     foreign_nominated: tuple[Pod, ...] = ()
     dialects: tuple[str, ...] = ()
+    storage: Storage = NO_STORAGE
