@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -33,8 +34,15 @@ ENDLESS: dict[str, dict[str, Any]] = {
     "always-broken": {"status": 500, "reason": "InternalError", "times": FOR_EVER},
     "always-busy": {"status": 429, "reason": "TooManyRequests", "times": FOR_EVER},
     "always-invalid": {"status": 422, "reason": "Invalid", "times": FOR_EVER},
+    "always-missing": {"status": 404, "reason": "NotFound", "times": FOR_EVER},
+    "always-conflict": {"status": 409, "reason": "Conflict", "times": FOR_EVER},
 }
 """What never ends; only the deadline does."""
+SAID = {
+    "missing": "PodGone", "invalid": "Rejected", "always-broken": "ServerError", "always-busy": "TooManyRequests",
+    "always-invalid": "Rejected", "always-missing": "PodGone", "always-conflict": "Conflict",
+}  # fmt: skip
+"""The cause that the group's event names."""
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +96,12 @@ def test_a_gang_whose_member_cannot_be_bound_is_unwound_or_tried_anew(stage: Sta
         }
 
     until(lambda: failed() == set(gangs), lambda: f"{failed()}\n{stage.requests()}")
+    for member, gang in enumerate(gangs):
+        words = rf"BindFailed: \d of {SIZE} members could not be bound; {gang}-{member}, node \S+: {SAID[fault]}"
+        until(
+            lambda gang=gang, words=words: any(re.search(words, said) for said in stage.events("PodGroup", gang)),
+            lambda gang=gang, words=words: f"{words}: {stage.events('PodGroup', gang)}",
+        )
     whole_or_none = {0, SIZE} if fault in FINAL else {0}
     until(lambda: all(stage.bound(f"{gang}-") in whole_or_none for gang in gangs), lambda: str(stage.picture()))
     time.sleep(2)  # what is tried again may be half for a moment, not for longer than the deadline
