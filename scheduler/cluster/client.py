@@ -9,22 +9,19 @@ refused it (401); when its outcome cannot be known the caller gets `OutcomeUnkno
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
 import structlog
-from yarl import URL
 
 from scheduler.cluster.auth import Credentials
+from scheduler.cluster.connections import Answer, Connection, ConnectionFailed, Pool, Target
 
 log = structlog.get_logger(__name__)
 
@@ -36,13 +33,11 @@ APPLY = "application/apply-patch+yaml"
 """Content types of PATCH; JSON is YAML, so an apply patch may be JSON."""
 
 POOL = 112
-"""Connections for requests: the binder's 64, and 48 for everything else. Whoever releases a connection and asks again
-at once gets it before those that wait: a pool as small as the binder's concurrency would starve all other writes."""
+"""Connections for requests: the binder's 64, and 48 for everything else, so that no other write waits for a bind."""
 POOL_BESIDE_BINDER = 48
 REFRESH_PERIOD = 20.0
 _CONNECT_TIMEOUT = 10.0
 _MAX_LINE = 64 * 2**20
-_READ_BUFFER = 2**18
 
 Params = Mapping[str, str | int]
 Body = bytes | Mapping[str, Any] | list[Any] | msgspec.Struct
@@ -97,17 +92,6 @@ class _Status(msgspec.Struct, gc=False):
 _decode_status = msgspec.json.Decoder(_Status).decode
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
-
-
-@dataclass(slots=True)
-class _Sent:
-    """Whether a connection was obtained for the request: from then on it may have reached the server.
-
-    `fence`: asked at that moment whether the request may still be sent.
-    """
-
-    value: bool = False
-    fence: Callable[[], bool] | None = None
 
 
 def path_of(
@@ -180,8 +164,9 @@ class ApiClient:
         wait for a connection may have been longer than the lease. `Unreachable` when it says no."""
         self._limit = RateLimit(qps, burst)
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
-        self._pooled: aiohttp.ClientSession | None = None
-        self._free: aiohttp.ClientSession | None = None
+        self._pooled: Pool | None = None
+        self._free: Pool | None = None
+        self._target: tuple[int, Target] | None = None
         self._refresher: asyncio.Task[None] | None = None
 
     @classmethod
@@ -204,8 +189,8 @@ class ApiClient:
             yield client
 
     async def __aenter__(self) -> ApiClient:
-        self._pooled = self._session(self._pool)
-        self._free = self._session(0)
+        self._pooled = Pool(self._pool)
+        self._free = Pool(0)
         self._refresher = asyncio.create_task(self._keep_fresh(), name="credentials")
         return self
 
@@ -216,47 +201,29 @@ class ApiClient:
             self._refresher.cancel()
             with suppress(asyncio.CancelledError):
                 await self._refresher
-        for session in (self._pooled, self._free):
-            if session is not None:
-                await session.close()
-
-    def _session(self, limit: int) -> aiohttp.ClientSession:
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_create_end.append(_mark_sent)
-        trace.on_connection_reuseconn.append(_mark_sent)
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=limit, keepalive_timeout=15.0, ttl_dns_cache=30, socket_factory=_socket
-            ),
-            headers=self._headers,
-            timeout=aiohttp.ClientTimeout(total=None),
-            trace_configs=[trace],
-            read_bufsize=_READ_BUFFER,
-            trust_env=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-        )
-        # The library repeats PUT and DELETE by itself when a kept connection turns out closed. Whether to repeat is
-        # decided in this module only, and there is no public switch.
-        session._retry_connection = False
-        return session
+        for pool in (self._pooled, self._free):
+            if pool is not None:
+                pool.close()
 
     async def _keep_fresh(self) -> None:
         while True:
             await asyncio.sleep(REFRESH_PERIOD)
             await self.credentials.refresh()
 
-    def _options(self, headers: Mapping[str, str]) -> dict[str, Any]:
-        identity = self.credentials.identity
-        options: dict[str, Any] = {"headers": dict(headers), "allow_redirects": False}
-        if self.credentials.authorization:
-            options["headers"]["Authorization"] = self.credentials.authorization
-        if self.credentials.tls is not None:
-            options["ssl"] = self.credentials.tls
-        if identity.tls_server_name:
-            options["server_hostname"] = identity.tls_server_name
-        if identity.proxy:
-            options["proxy"] = identity.proxy
-        return options
+    def _way(self) -> Target:
+        """Return the way to the server with the credentials of now."""
+        credentials = self.credentials
+        if self._target is None or self._target[0] != credentials.generation:
+            identity = credentials.identity
+            headers = dict(self._headers)
+            if credentials.authorization:
+                headers["Authorization"] = credentials.authorization
+            try:
+                made = Target.of(credentials.server, headers, credentials.tls, identity.tls_server_name, identity.proxy)
+            except ValueError as error:
+                raise Unreachable(f"the credentials cannot be used: {error}") from error
+            self._target = (credentials.generation, made)
+        return self._target[1]
 
     async def request(
         self,
@@ -279,16 +246,18 @@ class ApiClient:
         """
         attempts = (2 if retries is None else retries) if method == "GET" else 0
         data = body if isinstance(body, bytes) or body is None else _encode(body)
-        headers = {"Accept": accept or JSON}
+        headers = f"Accept: {accept or JSON}\r\n"
         if data is not None:
-            headers["Content-Type"] = content_type
+            headers += f"Content-Type: {content_type}\r\n"
+        if params:
+            path = f"{path}?{urlencode(params)}"
         renewed = False
         while True:
             if not urgent:
                 await self._limit.take()
             generation = self.credentials.generation
             try:
-                return await self._once(method, path, data, params, headers, timeout, urgent)
+                return await self._once(method, path, data, headers, timeout, urgent)
             except ApiError as error:
                 if error.status != 401 or renewed or not await self._renewed(generation):
                     raise
@@ -306,44 +275,39 @@ class ApiClient:
         return await self.credentials.refresh(force=True)
 
     async def _once(
-        self,
-        method: str,
-        path: str,
-        data: bytes | None,
-        params: Params | None,
-        headers: Mapping[str, str],
-        timeout: float,
-        urgent: bool,
+        self, method: str, path: str, data: bytes | None, headers: str, timeout: float, urgent: bool
     ) -> bytes:
-        session = self._free if urgent else self._pooled
-        if session is None:
+        pool = self._free if urgent else self._pooled
+        if pool is None:
             raise RuntimeError("the client is not open")
-        sent = _Sent(fence=None if urgent or method == "GET" else self.fence)
+        target = self._way()
+        request = target.request(method, path, headers, data)
+        fence = None if urgent or method == "GET" else self.fence
+        sent = False
         began = time.monotonic()
         status = 0
         try:
-            async with session.request(
-                method,
-                URL(self.credentials.server + path, encoded=True),
-                params=dict(params) if params else None,
-                data=data,
-                timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, _CONNECT_TIMEOUT)),
-                trace_request_ctx=sent,
-                **self._options(headers),
-            ) as response:
-                status = response.status
-                content = await response.read()
-                if 200 <= status < 300:
-                    return content
-                raise _error(response, content)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            async with asyncio.timeout(timeout):
+                connection = await pool.acquire(target, min(timeout, _CONNECT_TIMEOUT))
+                try:
+                    if fence is not None and not fence():
+                        raise _Fenced("the lease was lost while the request waited for a connection")
+                    sent = True
+                    answer = await connection.exchange(request)
+                finally:
+                    pool.release(connection)
+            status = answer.status
+            if 200 <= status < 300:
+                return answer.body
+            raise _error(answer, answer.body)
+        except OSError as error:  # TimeoutError is one too
             text = f"{method} {path}: {_reason(error, timeout)}"
-            if method == "GET" or not sent.value:
+            if method == "GET" or not sent:
                 raise Unreachable(text) from error
             raise OutcomeUnknown(text) from error
         finally:
             if self.on_request is not None:
-                self.on_request(method, path, status, time.monotonic() - began)
+                self.on_request(method, path.partition("?")[0], status, time.monotonic() - began)
 
     async def get_json(self, path: str, *, params: Params | None = None, timeout: float = 15.0) -> Any:
         """GET, decoded."""
@@ -396,27 +360,30 @@ class ApiClient:
         """
         if self._free is None:
             raise RuntimeError("the client is not open")
+        asked = f"{path}?{urlencode(params)}" if params else path
         began = time.monotonic()
         status = 0
         try:
             for attempt in (0, 1):
                 generation = self.credentials.generation
-                async with self._free.get(
-                    URL(self.credentials.server + path, encoded=True),
-                    params=dict(params) if params else None,
-                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=read_timeout),
-                    **self._options({"Accept": accept or JSON}),
-                ) as response:
-                    status = response.status
+                target = self._way()
+                request = target.request("GET", asked, f"Accept: {accept or JSON}\r\n", None)
+                connection = await self._free.acquire(target, _CONNECT_TIMEOUT)
+                try:
+                    async with asyncio.timeout(read_timeout):
+                        answer = await connection.begin(request)
+                    status = answer.status
                     if status == 200:
                         yield []
-                        async for lines in _lines(response.content):
+                        async for lines in _lines(connection, read_timeout):
                             yield lines
                         return
-                    error = _error(response, await response.read())
+                    error = _error(answer, await _rest(connection, read_timeout))
+                finally:
+                    self._free.release(connection)
                 if status != 401 or attempt or not await self._renewed(generation):
                     raise error
-        except (aiohttp.ClientError, OSError, TimeoutError) as failure:
+        except OSError as failure:
             raise Unreachable(f"WATCH {path}: {_reason(failure, read_timeout)}") from failure
         finally:
             if self.on_request is not None:
@@ -431,36 +398,28 @@ class ApiClient:
                 yield line
 
 
-def _socket(address: tuple[Any, ...]) -> socket.socket:
-    """A socket that notices within about a minute that its peer is gone; a watch has nothing else to notice it by."""
-    family, kind, protocol = address[:3]
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 60_000)):
-        option = getattr(socket, name, None)  # not on every platform
-        if option is not None:
-            made.setsockopt(socket.IPPROTO_TCP, option, value)
-    return made
-
-
-async def _mark_sent(_session: aiohttp.ClientSession, context: Any, _parameters: Any) -> None:
-    sent = getattr(context, "trace_request_ctx", None)
-    if sent is not None:
-        if sent.fence is not None and not sent.fence():
-            raise _Fenced("the lease was lost while the request waited for a connection")
-        sent.value = True
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[list[bytes]]:
+async def _lines(connection: Connection, silence: float) -> AsyncIterator[list[bytes]]:
     rest = b""
-    async for chunk in content.iter_any():
+    while chunk := await _next(connection, silence):
         *lines, rest = (rest + chunk).split(b"\n")
         if len(rest) > _MAX_LINE:
-            raise aiohttp.ClientPayloadError(f"a line of more than {_MAX_LINE} bytes")
+            raise ConnectionFailed(f"a line of more than {_MAX_LINE} bytes")
         if lines:
             yield [line for line in lines if line.strip()]
     if rest.strip():
         yield [rest]
+
+
+async def _next(connection: Connection, silence: float) -> bytes:
+    async with asyncio.timeout(silence):
+        return await connection.read()
+
+
+async def _rest(connection: Connection, silence: float) -> bytes:
+    content = b""
+    while chunk := await _next(connection, silence):
+        content += chunk
+    return content
 
 
 def _reason(error: BaseException, timeout: float) -> str:
@@ -469,17 +428,17 @@ def _reason(error: BaseException, timeout: float) -> str:
     return str(error) or type(error).__name__
 
 
-def _error(response: aiohttp.ClientResponse, content: bytes) -> ApiError:
-    retry_after = parse_retry_after(response.headers.get("Retry-After"))
+def _error(answer: Answer, content: bytes) -> ApiError:
+    retry_after = parse_retry_after(answer.retry_after)
     try:
         status = _decode_status(content)
     except msgspec.DecodeError:
         # A proxy or load balancer answered, usually with a page of HTML.
         text = content[:200].decode("utf-8", "replace").strip()
-        return ApiError(response.status, response.reason or "", text, retry_after, content)
+        return ApiError(answer.status, answer.reason, text, retry_after, content)
     if retry_after is None and status.details is not None and status.details.retry_after_seconds > 0:
         retry_after = status.details.retry_after_seconds
-    return ApiError(response.status, status.reason or response.reason or "", status.message or "", retry_after, content)
+    return ApiError(answer.status, status.reason or answer.reason, status.message or "", retry_after, content)
 
 
 def parse_retry_after(value: str | None, now: float | None = None) -> float | None:
