@@ -8,12 +8,15 @@ when the watch confirms the bind, or when the request that carries it fails or d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from sys import intern
 
 from scheduler.cluster import feed
 from scheduler.cluster.members import group_key, group_state, holder
 from scheduler.cluster.node_table import GrowingTable
+from scheduler.cluster.storage import StorageBook
+from scheduler.cluster.tallies import Tallies
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.decisions import Place
 from scheduler.model.groups import GroupState, PodGroup
@@ -22,6 +25,7 @@ from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
 from scheduler.model.rejections import rejected
 from scheduler.model.resources import Amounts, add, scale
+from scheduler.model.selecting import Labels
 from scheduler.model.snapshot import NoGood, Snapshot
 
 REJECTION_COOL_DOWN = 30.0
@@ -41,6 +45,7 @@ class Store:
         """Whether something happened since the last snapshot that can change a decision or a status."""
         self._generation = 0
         self._table = GrowingTable()
+        self._storage = StorageBook()
         self._nodes: dict[str, Node] = {}
         self._shapes: dict[str, Shape] = {}
         self._swept_at = 0
@@ -68,6 +73,8 @@ class Store:
         self._nominated: dict[str, Pod] = {}
         self._foreign: dict[str, dict[str, None]] = {}
         self._named: dict[str, frozenset[str]] = {}
+        self._tallies = Tallies(self._placed)
+        self._label_sets: dict[Labels, Labels] = {}
         self._dialects: dict[str, bool] = {}
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -123,23 +130,28 @@ class Store:
                 self._dirty.update((key, None) for key, group in self._groups.items() if group.priority_class == name)
             case feed.PriorityClassGone(name=name):
                 self._priorities.pop(name, None)
-            case feed.NamespaceSet(name=name, queue=queue_name):
+            case feed.NamespaceSet(name=name, queue=queue_name, labels=labels):
+                self._tallies.set_namespace(name, labels)
                 if self._namespaces.get(name, "") == queue_name:
+                    self.changed = True
                     return
                 self._namespaces[name] = queue_name
                 marker = f"/{name}/"
                 self._dirty.update((key, None) for key in self._members if marker in key)
             case feed.NamespaceGone(name=name):
                 self._namespaces.pop(name, None)
+                self._tallies.set_namespace(name, None)
                 return
             case feed.DialectSet(name=name, active=active):
                 self._dialects[name] = active
             case _:
-                raise TypeError(f"unknown event {type(event).__name__}")
+                if not self._storage.apply(event):
+                    return
         self.changed = True
 
     def _set_shape(self, shape: Shape) -> None:
         self._shapes[shape.key] = shape
+        self._tallies.set_shape(shape)
         names = [value for key, value in shape.node_selector if key == HOSTNAME]
         for term in (*(shape.required_terms or ()), *(preferred.term for preferred in shape.preferred_terms)):
             for need in (*term.expressions, *term.fields):
@@ -162,6 +174,7 @@ class Store:
         if old is not None and replace(pod, resource_version=old.resource_version) == old:
             return
         self._pods[pod.uid] = pod
+        self._share_labels(pod)
         if pod.node or pod.finished:
             self._assumed.pop(pod.uid, None)
         if pod.ours:
@@ -178,6 +191,22 @@ class Store:
         if cause and not (old is not None and rejected(old)):
             self._no_goods.append(NoGood(node=pod.node, until=now + REJECTION_COOL_DOWN, cause=cause, shape=pod.shape))
         self.changed = True
+
+    def _share_labels(self, pod: Pod) -> None:
+        """Let pods with equal labels share one value."""
+        if not pod.labels:
+            return
+        known = self._label_sets.get(pod.labels)
+        if known is None:
+            known = tuple((intern(key), intern(value)) for key, value in pod.labels)
+            if len(self._label_sets) > 2 * len(self._pods):
+                self._label_sets.clear()
+            self._label_sets[known] = known
+        object.__setattr__(pod, "labels", known)
+
+    def _placed(self) -> Iterator[tuple[Pod, str]]:
+        """Every pod that is charged to a node."""
+        return ((self._pods[uid], charged[0]) for uid, charged in self._charged.items() if uid in self._pods)
 
     def _note_nomination(self, pod: Pod) -> None:
         if pod.nominated and pod.waiting:
@@ -212,6 +241,8 @@ class Store:
             return
         self._assumed.pop(uid, None)
         self._nominated.pop(uid, None)
+        self._storage.drop_pod(uid)
+        self._tallies.drop_pod(uid)
         self._uncharge(uid)
         self._leave(uid)
         self._drop_foreign(pod)
@@ -270,6 +301,9 @@ class Store:
 
     def _recharge(self, pod: Pod) -> None:
         want = self._charge_of(pod)
+        self._tallies.set_pod(pod, want[0] if want is not None else "")
+        if pod.volumes is not None:
+            self._storage.set_pod(pod, want[0] if want is not None else "")
         if want == self._charged.get(pod.uid):
             return
         self._uncharge(pod.uid)
@@ -303,6 +337,7 @@ class Store:
         """Take a placement as done until its request says otherwise."""
         if place.minimum > 1:
             self._begin(place.group, session)
+        self._storage.take(session, place)
         for assignment in place.assignments:
             self._assume(assignment.uid, assignment.node, session)
 
@@ -351,6 +386,8 @@ class Store:
                 if gang.minimum > 1:
                     self._begin(gang.group, request.name)
                 self._end(gang.group, request.session)
+                self._storage.take(request.name, gang)
+                self._storage.release(request.session, _uids(gang))
                 for assignment in gang.assignments:
                     if self._assumed.get(assignment.uid, ("", ""))[1] != request.name:
                         self._assume(assignment.uid, assignment.node, request.name)
@@ -358,6 +395,8 @@ class Store:
             settled.add(index)
             self._end(gang.group, request.name)
             self._end(gang.group, request.session)
+            for source in (request.name, request.session) if gang.steps else ():
+                self.changed = self._storage.release(source, _uids(gang)) or self.changed
             for assignment in gang.assignments:
                 self._release(assignment.uid)
         for outcome in request.outcomes:
@@ -381,6 +420,7 @@ class Store:
             return
         for gang in request.gangs:
             self._end(gang.group, name)
+            self._storage.release(name, _uids(gang))
             for assignment in gang.assignments:
                 if self._assumed.get(assignment.uid, ("", ""))[1] == name:
                     self._release(assignment.uid)
@@ -393,6 +433,7 @@ class Store:
         ]
         for uid in lost:
             self._release(uid)
+            self._storage.release(session, (uid,))
         for key in sorted(groups):
             self._end(key, session)
         self.changed = True
@@ -437,6 +478,7 @@ class Store:
         used = {pod.shape for pod in self._pods.values()}
         self._shapes = {key: shape for key, shape in self._shapes.items() if key in used}
         self._named = {key: names for key, names in self._named.items() if key in used}
+        self._tallies.keep_shapes(used)
         self._swept_at = len(self._shapes)
 
     def snapshot(self, now: float) -> Snapshot:
@@ -455,10 +497,11 @@ class Store:
         self.changed = False
         self._sweep_shapes()
         named = frozenset().union(*self._named.values()) if self._named else frozenset()
+        table = self._table.view(named)
         return Snapshot(
             generation=self._generation,
             now=now,
-            table=self._table.view(named),
+            table=table,
             shapes=self._shapes,
             groups=dict(self._states),
             queues={
@@ -469,4 +512,10 @@ class Store:
             no_goods=tuple(sorted(live, key=lambda bad: (bad.node, bad.uid, bad.shape, bad.until))),
             foreign_nominated=tuple(sorted(self._nominated.values(), key=lambda pod: pod.uid)),
             dialects=tuple(sorted(name for name, active in self._dialects.items() if active)),
+            presence=self._tallies.presence(table.names),
+            storage=self._storage.view(),
         )
+
+
+def _uids(place: Place) -> tuple[str, ...]:
+    return tuple(assignment.uid for assignment in place.assignments) if place.steps else ()

@@ -169,7 +169,7 @@ class Storage:
     names of the volumes that are reserved for it. capacities: by class. taken: volumes that a placement under way has
     taken -> uid of the claim. chosen: uid of a claim -> node for which a placement under way has it provisioned.
     hosted: node -> pods there with volumes, assumed ones included, as (namespace, pod's uid, volumes). users: claim key
-    -> uids of the pods on nodes that use it.
+    -> uids of the pods on nodes that use it. shared: claims that several pods name, waiting ones included.
     """
 
     generation: int = 0
@@ -186,6 +186,7 @@ class Storage:
     chosen: Mapping[str, str] = field(default_factory=dict)
     hosted: Mapping[str, tuple[tuple[str, str, PodVolumes], ...]] = field(default_factory=dict)
     users: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shared: frozenset[str] = frozenset()
 
     def driver_of(self, claim: Claim) -> tuple[str, str]:
         """Return driver and unique handle of the volume that a claim has or will have; ("", "") when it is not CSI."""
