@@ -20,7 +20,7 @@ SCENARIO_KEYS = {
 STEP_KEYS = {
     "gang", "gangs", "apply", "queue", "queues", "nodes", "patch_node", "delete_nodes", "delete", "delete_objects",
     "finish", "patch", "patch_type", "hold_terminating", "release_terminating", "kill_scheduler", "start_scheduler",
-    "sleep", "expect", "forget_evictions", "refused", "remember",
+    "sleep", "expect", "forget_evictions", "refused", "remember", "repeat",
 }  # fmt: skip
 EXPECT_KEYS = {
     "within", "quiet", "bound", "pending", "gone", "placed", "same", "distinct", "spread", "evicted", "object",
@@ -72,16 +72,23 @@ def _check(where: str, value: Json, keys: set[str]) -> None:
         raise BadScenario(f"{where}: unknown keys {sorted(unknown)}; known: {sorted(keys)}")
 
 
+def _check_steps(where: str, steps: list[Json]) -> None:
+    for number, step in enumerate(steps):
+        _check(f"{where}.steps[{number}]", step, STEP_KEYS)
+        for expect in step["expect"] if isinstance(step.get("expect"), list) else [step.get("expect") or {}]:
+            _check(f"{where}.steps[{number}].expect", expect, EXPECT_KEYS)
+        if "repeat" in step:
+            _check(f"{where}.steps[{number}].repeat", step["repeat"], {"times", "steps"})
+            _check_steps(f"{where}.steps[{number}].repeat", step["repeat"]["steps"])
+
+
 def load(path: Path) -> list[Scenario]:
     """Read one file. Raises `BadScenario`."""
     scenarios = []
     for raw in yaml.safe_load(path.read_text()) or []:
         where = f"{path.name}:{raw.get('id')}"
         _check(where, raw, SCENARIO_KEYS)
-        for number, step in enumerate(raw["steps"]):
-            _check(f"{where}.steps[{number}]", step, STEP_KEYS)
-            for expect in step["expect"] if isinstance(step.get("expect"), list) else [step.get("expect") or {}]:
-                _check(f"{where}.steps[{number}].expect", expect, EXPECT_KEYS)
+        _check_steps(where, raw["steps"])
         scenarios.append(
             Scenario(
                 id=str(raw["id"]),
