@@ -48,7 +48,7 @@ class Gang:
             if asked - held > free:
                 return verdict(
                     Code.RESOURCES,
-                    field="minResources",
+                    field="spec.minResources",
                     resource=name,
                     needed=asked - held,
                     free=free,

@@ -34,9 +34,7 @@ class Topology:
         if wish is None:
             return ()
         if wish.required and wish.required not in self._labels:
-            return verdict(
-                Code.BAD_CONSTRAINTS, fields="topology.required", message=f"no node has the label {wish.required}"
-            )
+            return verdict(Code.BAD_CONSTRAINTS, field=wish.field, message=f"no node has the label {wish.required}")
         wishes: list[Wish] = []
         if wish.required:
             wishes.append(WithinDomain(wish.required, required=True))

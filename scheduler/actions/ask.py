@@ -98,9 +98,7 @@ def make_ask(
         and topology.required
         and not any(isinstance(wish, WithinDomain) and wish.required for wish in wishes)
     ):
-        return verdict(
-            Code.BAD_CONSTRAINTS, field="topology.required", message="no configured plugin keeps topology rules"
-        )
+        return verdict(Code.BAD_CONSTRAINTS, field=topology.field, message="no configured plugin keeps topology rules")
     kinds = _kinds(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles))
     ask = Ask(
         state=state,

@@ -5,7 +5,7 @@ A verdict from here is about the group, its object, its members or its queue; a 
 
 from __future__ import annotations
 
-from scheduler.framework.gangs import is_running
+from scheduler.framework.gangs import is_running, not_found
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 from scheduler.model.verdict import Code, Verdict, verdict
@@ -18,8 +18,7 @@ def malformed(session: Session, state: GroupState) -> Verdict | None:
         first = group.problems[0]
         return verdict(Code.MISCONFIGURED, field=first.field, message=first.message, problems=len(group.problems))
     if state.missing_object or group.deleting:
-        name = f"{group.namespace}/{group.name}"
-        return verdict(Code.POD_GROUP_NOT_FOUND, group=name, members=len(state.waiting))
+        return not_found(state)
     fields = {field: None for pod in state.waiting for field in session.snapshot.shapes[pod.shape].unsupported}
     if fields:
         return verdict(Code.BAD_CONSTRAINTS, field=", ".join(sorted(fields)), message="not supported by this version")

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from scheduler.actions.enqueue import AT_THE_DOOR
 from scheduler.framework.cache import Told
-from scheduler.framework.gangs import is_running, needs, required_total
+from scheduler.framework.gangs import is_running, membership, needs, required_total
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Explain, SetStatus
 from scheduler.model.groups import GroupState
@@ -107,7 +107,11 @@ def _say_status(session: Session, state: GroupState) -> bool:
     if session.placed_now(state) or (state.assumed and phase == "Scheduling"):
         return True  # its members are on their way; the next word is Running
     started = phase in ("Running", "Completed", "Degraded")
-    why = None if started else session.verdicts.get(state.key)
+    why = session.verdicts.get(state.key)
+    if phase == "Degraded":
+        why = why or membership(state)  # what is missing may be nobody's turn yet, or nobody's at all
+    elif started:
+        why = None
     counts = counts_of(state)
     wanted = (phase, counts, why)
     read = (group.phase, group.counts, group.conditions)

@@ -16,12 +16,11 @@ from scheduler.actions.placing import Found, Nothing, could_ever, solve
 from scheduler.framework.protocols import WithinDomain
 from scheduler.framework.relations import Bar, Extra, Relations
 from scheduler.framework.session import Session
+from scheduler.model.quantity import MAX_SHOWN
 from scheduler.model.resources import PODS
 from scheduler.model.verdict import Code, Fact, Verdict
 
 REFUSED = "node(s) had just refused the pod"
-_LARGEST = 2**63 - 1
-"""What a number in a fact may be at most; absurd requests of many members sum up to more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +96,8 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
 
 
 def _told(value: Fact) -> Fact:
-    return min(value, _LARGEST) if isinstance(value, int) else value
+    """Cut what absurd requests of many members sum up to, so that it can be sent."""
+    return min(value, MAX_SHOWN) if isinstance(value, int) else value
 
 
 def _room(session: Session, kind: Kind, wanted: int, number: int, relations: Relations) -> _Room:

@@ -9,10 +9,12 @@ from scheduler.cli import reading
 from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, note, timestamp, with_client
 from scheduler.cluster.bindrequests import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
+from scheduler.framework.gangs import membership, not_found
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Condition
 from scheduler.model.quantity import format_amount
 from scheduler.model.resources import add
+from scheduler.observe.explain import sentence
 
 Row = dict[str, Any]
 _SCHEDULED = ("Scheduled", "PodGroupInitiallyScheduled", "PodGroupScheduled")
@@ -65,11 +67,14 @@ def list_objects(
 
 
 def waiting_reason(state: GroupState) -> str:
-    """Return why a group waits, or "": what its own object says, else what its members' conditions say."""
+    """Return why a group waits, or "": what its own object says, else its members' conditions, else what they count.
+
+    The last is for objects that cannot say it: those without pods whose schema keeps no conditions, say.
+    """
     group = state.group
     if state.missing_object:
-        return f"PodGroupNotFound: PodGroup {group.name} does not exist"
-    if state.waiting or state.gated or not state.placed:
+        return sentence(not_found(state))
+    if state.waiting or state.gated or not state.placed or group.phase == "Degraded":
         for condition in group.conditions:
             bad = condition.type == "Unschedulable" and condition.status == "True"
             if bad or (condition.type in _SCHEDULED and condition.status == "False"):
@@ -77,7 +82,9 @@ def waiting_reason(state: GroupState) -> str:
     for pod in (*state.waiting, *state.gated):
         if pod.condition is not None and pod.condition.status == "False":
             return _said(pod.condition)
-    return ""
+    ended = group.phase in ("Completed", "Failed")
+    lacking = membership(state) if group.has_object and not (ended or state.waiting) else None
+    return sentence(lacking) if lacking is not None else ""
 
 
 def _said(condition: Condition) -> str:

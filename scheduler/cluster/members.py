@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
+from scheduler.dialects.registry import DIALECTS
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Pod, Problem
+
+_API_VERSIONS = {
+    dialect.name: f"{resource.group}/{resource.versions[0]}"
+    for dialect in DIALECTS
+    for resource in dialect.resources
+    if resource.role == "group"
+}
+"""Under which API a missing object was looked for, by dialect."""
 
 
 def group_key(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
@@ -63,7 +72,13 @@ def _made_group(key: str, members: Iterable[Pod]) -> tuple[PodGroup, bool]:
             ),
             False,
         )  # fmt: skip
-    return PodGroup(key=key, uid="", dialect=dialect, namespace=namespace, name=name, created=first.created), True
+    return (
+        PodGroup(
+            key=key, uid="", dialect=dialect, namespace=namespace, name=name, created=first.created,
+            api_version=_API_VERSIONS.get(dialect, ""),
+        ),
+        True,
+    )  # fmt: skip
 
 
 def _sorted(pods: list[Pod]) -> tuple[Pod, ...]:

@@ -191,9 +191,9 @@ class Reader:
         for i, item in enumerate(value):
             yield Reader(item, f"{self.at(name)}[{i}]", self.problems)
 
-    def amounts(self, name: str) -> Amounts:
-        """Return a map of quantities, rounded up, without zeros."""
-        return rounded(exact(self.object(name).fields, self.at(name), self.problems))
+    def amounts(self, name: str, *, bounded: bool = True) -> Amounts:
+        """Return a map of quantities, rounded up, without zeros; with `bounded` one that is too large is a problem."""
+        return rounded(exact(self.object(name).fields, self.at(name), self.problems, bounded=bounded))
 
     def refuse(self, name: str, message: str) -> None:
         """Note that a field that is present cannot be honoured."""

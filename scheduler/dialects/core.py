@@ -94,6 +94,7 @@ _pod = msgspec.json.Decoder(_PodStruct)
 _reference = msgspec.json.Decoder(_GroupReference | None)
 _NO_STATUS = _PodStatus()
 _NO_OWNER = OwnerReference()
+_REQUIRED_DOMAIN = "metadata.annotations[scheduling.muster.sh/topology-required]"
 _STARTED_PHASES = ("Running", "Succeeded", "Failed")
 
 
@@ -157,7 +158,7 @@ def _native_group(raw: msgspec.Raw) -> str:
 def _unsupported_wishes(labels: Keys, annotations: Keys) -> tuple[str, ...]:
     """A required topology on a pod must hold; it is not ignored while there is nothing that can hold it."""
     if annotations.topology_required or labels.topology_required:
-        return ("metadata.annotations[scheduling.muster.sh/topology-required]",)
+        return (_REQUIRED_DOMAIN,)
     return ()
 
 
@@ -379,7 +380,9 @@ def decode_owner(raw: bytes | msgspec.Raw, kind: str, api_version: str = "batch/
         min_member=minimum or 1,
         queue=membership.queue(labels, annotations),
         preemptible=_preemptible(annotations.preemptible or labels.preemptible, problems),
-        topology=TopologyWish(required=required, preferred=preferred) if required or preferred else None,
+        topology=TopologyWish(required=required, preferred=preferred, field=_REQUIRED_DOMAIN)
+        if required or preferred
+        else None,
         created=seconds(meta.creation_timestamp),
         generation=meta.generation,
         problems=tuple(problems),

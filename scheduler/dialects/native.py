@@ -118,7 +118,8 @@ def _minimum(spec: Reader) -> int:
 
 
 def _topology(spec: Reader) -> TopologyWish | None:
-    keys = [rule.text("key") for rule in spec.object("schedulingConstraints").objects("topology")]
+    rules = list(spec.object("schedulingConstraints").objects("topology"))
+    keys = [rule.text("key") for rule in rules]
     if len(keys) > 1:
         spec.problems.append(Problem(spec.at("schedulingConstraints.topology"), f"more than one {_LATER}"))
-    return TopologyWish(required=keys[0]) if keys and keys[0] else None
+    return TopologyWish(required=keys[0], field=rules[0].at("key")) if keys and keys[0] else None

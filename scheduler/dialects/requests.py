@@ -2,7 +2,8 @@
 
 Decided here: the arithmetic, and which of spec, allocated and actuated resources a running pod is charged with. Sums
 are exact fractions and are rounded up once, at the end, as Kubernetes does. Nothing here reads JSON or knows a cluster.
-A quantity that does not parse is reported, left out of the sum, and stops nothing else.
+A quantity that does not parse is reported, left out of the sum, and stops nothing else. One that is larger than what is
+counted is reported too, and clamped.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from scheduler.model.pods import Problem
-from scheduler.model.quantity import MAX_AMOUNT, BadQuantity, parse_quantity
+from scheduler.model.quantity import MAX_AMOUNT, BadQuantity, parse_quantity, scaled, too_much
 from scheduler.model.resources import Amounts, amounts
 
 Exact: TypeAlias = dict[str, Fraction]
@@ -50,8 +51,11 @@ class PodAsk:
     infeasible: bool = False
 
 
-def exact(values: Mapping[str, object], path: str, problems: list[Problem]) -> Exact:
-    """Return quantities as exact numbers in base units; what does not parse or is negative goes to `problems`."""
+def exact(values: Mapping[str, object], path: str, problems: list[Problem], *, bounded: bool = True) -> Exact:
+    """Return quantities as exact numbers in base units; what does not parse or is negative goes to `problems`.
+
+    With `bounded` so does what is more than can be counted. (A limit of that size is as good as none.)
+    """
     result: Exact = {}
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -65,25 +69,28 @@ def exact(values: Mapping[str, object], path: str, problems: list[Problem]) -> E
         if number < 0:
             problems.append(Problem(f"{path}[{name}]", f"{str(value)!r} is negative"))
             continue
+        if bounded and scaled(name, number) > MAX_AMOUNT:
+            problems.append(Problem(f"{path}[{name}]", f"{str(value)!r} is {too_much(name)}"))
         result[name] = number
     return result
 
 
 def rounded(values: Mapping[str, Fraction]) -> Amounts:
     """Return exact numbers as amounts: cpu in millicores, all rounded up, without zeros."""
-    pairs = []
-    for name, value in values.items():
-        scaled = value * 1000 if name == "cpu" else value
-        pairs.append((name, min(MAX_AMOUNT, -((-scaled.numerator) // scaled.denominator))))
-    return amounts(pairs)
+    return amounts([(name, min(MAX_AMOUNT, scaled(name, value))) for name, value in values.items()])
 
 
-def requested(ask: PodAsk) -> Amounts:
-    """Return what a pod that is not on a node asks for: its spec alone."""
+def requested(ask: PodAsk, problems: list[Problem] | None = None) -> Amounts:
+    """Return what a pod that is not on a node asks for: its spec alone. A sum that is too large goes to `problems`."""
     total = _aggregate(ask, lambda container: container.requests)
     if _pod_level_set(ask):
         _replace(total, ask.pod_level or {})
     _add(total, ask.overhead)
+    if problems is not None:
+        for name, value in total.items():
+            told = any(problem.field.endswith(f"[{name}]") for problem in problems)
+            if not told and scaled(name, value) > MAX_AMOUNT:
+                problems.append(Problem("spec", f"asks in sum for {name} of {too_much(name)}"))
     return rounded(total)
 
 

@@ -205,7 +205,7 @@ def _build(spec: SpecStruct, extra: tuple[str, ...]) -> tuple[Shape, tuple[Probl
     selector = (_selector.decode(spec.node_selector) if spec.node_selector else None) or {}
     shape = Shape(
         key="",
-        requests=requested(pod_ask(spec, problems)),
+        requests=requested(pod_ask(spec, problems), problems),
         node_selector=tuple(sorted(selector.items())),
         required_terms=required,
         preferred_terms=preferred,

@@ -172,17 +172,17 @@ def _topology(spec: Reader) -> TopologyWish | None:
     if not topology.fields:
         return None
     mode = topology.choice("mode", "hard", ("hard", "soft"))
-    level = topology.text("highestTierName")
+    level, field = topology.text("highestTierName"), topology.at("highestTierName")
     if not level:
-        level = f"tier {topology.integer('highestTierAllowed', 1, 0)}"
+        level, field = f"tier {topology.integer('highestTierAllowed', 1, 0)}", topology.at("highestTierAllowed")
     if mode == "hard":
-        return TopologyWish(name="volcano", required=level)
+        return TopologyWish(name="volcano", required=level, field=field)
     return TopologyWish(name="volcano", preferred=level)
 
 
 def _kept(spec: Reader, field: str) -> Amounts:
     """Return quantities of a queue; zero is a value here, absent is not."""
     stated = spec.object(field).fields
-    known = dict(spec.amounts(field))
+    known = dict(spec.amounts(field, bounded=False))
     bad = {problem.field for problem in spec.problems}
     return tuple((name, known.get(name, 0)) for name in sorted(stated) if f"{spec.at(field)}[{name}]" not in bad)

@@ -61,6 +61,18 @@ def required_total(state: GroupState) -> int:
     return max(state.group.min_member, sum(role.count for role in state.group.roles))
 
 
+def not_found(state: GroupState) -> Verdict:
+    """Return that the object which the members name does not exist (or is about to be gone)."""
+    group = state.group
+    api, _, _ = group.api_version.rpartition("/")
+    return verdict(
+        Code.POD_GROUP_NOT_FOUND,
+        group=f"{group.namespace}/{group.name}",
+        kind=f"{group.kind}.{api}" if api else group.kind,
+        members=len(state.waiting) + len(state.gated),
+    )
+
+
 def membership(state: GroupState) -> Verdict | None:
     """Return None when the waiting members can complete the minimum, else which are missing or gated."""
     missing = needs(state)
@@ -71,6 +83,7 @@ def membership(state: GroupState) -> Verdict | None:
             existing=state.existing,
             minimum=required_total(state),
             gated=len(state.gated),
+            failed=len(state.failed),
         )
     waiting, gated = count_by_role(state.waiting), count_by_role(state.gated)
     minimums = {role.name: role.count for role in state.group.roles}
@@ -84,6 +97,7 @@ def membership(state: GroupState) -> Verdict | None:
                 existing=minimums[role] - count + have + gates,
                 minimum=minimums[role],
                 gated=gates,
+                failed=sum(pod.role == role for pod in state.failed),
             )
     return None
 

@@ -23,11 +23,15 @@ class RoleMinimum:
 
 @dataclass(frozen=True, slots=True)
 class TopologyWish:
-    """Domains in which a group wants to run: node label keys or level names; "" = no wish."""
+    """Domains in which a group wants to run: node label keys or level names; "" = no wish.
+
+    `field` is the path of what is required in the object that its author wrote.
+    """
 
     name: str = ""
     required: str = ""
     preferred: str = ""
+    field: str = "spec.topology.required"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ _SUFFIX: dict[str, Fraction] = {
 }
 MAX_AMOUNT = 2**56
 """Largest amount that is kept (64 Pi); larger ones are clamped so that the sum of a node's pods stays inside int64."""
+MAX_SHOWN = 2**63 - 1
+"""Largest number in a verdict; a sum of amounts that reaches it was cut, and is shown as "at least"."""
 
 
 class BadQuantity(ValueError):
@@ -54,22 +56,29 @@ def parse_quantity(text: str | int | float) -> Fraction:
     return -value if sign == "-" else value
 
 
-def _ceil(value: Fraction) -> int:
-    return max(-MAX_AMOUNT, min(MAX_AMOUNT, -((-value.numerator) // value.denominator)))
-
-
 @lru_cache(maxsize=65536)
 def _amount(resource: str, text: str) -> int:
-    value = parse_quantity(text)
-    return _ceil(value * 1000) if resource == "cpu" else _ceil(value)
+    return max(-MAX_AMOUNT, min(MAX_AMOUNT, scaled(resource, parse_quantity(text))))
 
 
 def amount(resource: str, text: str | int | float) -> int:
     """Return a quantity as the integer in which `resource` is counted: cpu in millicores, all others in base units.
 
-    Rounds up. Raises `BadQuantity`.
+    Rounds up; what exceeds `MAX_AMOUNT` is clamped. Raises `BadQuantity`.
     """
     return _amount(resource, str(text))
+
+
+def scaled(resource: str, value: Fraction) -> int:
+    """Return an exact value, rounded up, in the units in which `resource` is counted; it may exceed `MAX_AMOUNT`."""
+    value = value * 1000 if resource == "cpu" else value
+    return -((-value.numerator) // value.denominator)
+
+
+def too_much(resource: str) -> str:
+    """Return what is wrong with an amount above `MAX_AMOUNT`: "more than 64Pi, the most that is counted"."""
+    most = format_amount(resource, MAX_AMOUNT) if resource == "cpu" else "64Pi"
+    return f"more than {most}, the most that is counted"
 
 
 _BINARY = (("Ei", 2**60), ("Pi", 2**50), ("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))

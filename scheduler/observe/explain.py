@@ -22,6 +22,7 @@ model, shown with the resource that the fact `resource` names:
     level      str     topology level (rack, block, ...)    group      str     name of a group (missing, or ahead)
     victims    int     pods that must go first              problems   int     how many fields are wrong
     parent     str     queue above that is missing          closed     str     queue above that is closed
+    kind       str     kind of the object looked for        failed     int     members that ended in failure
 
 `who` of a holder reads inside a sentence: "3 pods of default/gpu-hog". The facts used by each code stand beside its
 sentence below.
@@ -31,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from scheduler.model.quantity import format_amount
+from scheduler.model.quantity import MAX_AMOUNT, MAX_SHOWN, format_amount
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 
 UNSCHEDULABLE = "Unschedulable"
@@ -94,11 +95,20 @@ def _amount(verdict: Verdict, name: str, *, bare: bool = False) -> str:
         return ""
     resource = _text(verdict, "resource")
     shown = format_amount(resource, value)
+    if value >= MAX_SHOWN:
+        shown = f"at least {shown}"
     return shown if bare or not resource else f"{shown} {resource}"
 
 
 def _plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def _share(count: int, of: int | None, word: str, verb: str, verbs: str, role: str = "") -> str:
+    """Return "3 of 4 members exist", "1 of 4 members exists", "0 of 1 member exists", "1 member exists"."""
+    one = count == 1 or of == 1
+    whole = _plural(count, word) if of is None else f"{count} of {_plural(of, word)}"
+    return f"{whole}{role} {verb if one else verbs}"
 
 
 def _of_role(verdict: Verdict) -> str:
@@ -148,9 +158,14 @@ def _held(verdict: Verdict) -> str:
     if not isinstance(holders, tuple) or not holders:
         return ""
     resource = _text(verdict, "resource")
-    shown = [f"{who} ({format_amount(resource, held)} {resource})" for who, held in holders[:_HOLDERS_SHOWN]]
+    shown = [f"{who} ({_holding(resource, held)} {resource})" for who, held in holders[:_HOLDERS_SHOWN]]
     rest = len(holders) - len(shown)
     return "held by " + ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")
+
+
+def _holding(resource: str, held: int) -> str:
+    """What is above the largest amount that is kept may be the cut sum of more."""
+    return f"{'at least ' if held >= MAX_AMOUNT else ''}{format_amount(resource, held)}"
 
 
 def _placeable(verdict: Verdict) -> str:
@@ -160,7 +175,7 @@ def _placeable(verdict: Verdict) -> str:
         return ""
     members = _number(verdict, "members")
     of = members if members is not None else _number(verdict, "minimum")
-    return f"{placeable} of {of} members would fit now" if of is not None else f"{placeable} would fit now"
+    return _share(placeable, of, "member", "would fit now", "would fit now")
 
 
 def _queue_quota(verdict: Verdict) -> str:
@@ -231,12 +246,13 @@ def _topology(verdict: Verdict) -> str:
 
 
 def _not_enough_members(verdict: Verdict) -> str:
-    """existing, minimum, gated, role."""
+    """existing, minimum, gated, failed, role."""
     existing, minimum, gated = (_number(verdict, name) for name in ("existing", "minimum", "gated"))
     if existing is None or minimum is None:
         return f"fewer members{_of_role(verdict)} exist than must start together"
-    waiting = f" ({gated} gated)" if gated else ""
-    return f"{existing} of {minimum} members{_of_role(verdict)} exist{waiting}"
+    waiting, failed = f" ({gated} gated)" if gated else "", _number(verdict, "failed")
+    there = _share(existing, minimum, "member", "exists", "exist", _of_role(verdict))
+    return _join(there + waiting, f"{failed} failed" if failed else "")
 
 
 def _gated(verdict: Verdict) -> str:
@@ -245,15 +261,15 @@ def _gated(verdict: Verdict) -> str:
     of = members if members is not None else _number(verdict, "existing")
     if gated is None:
         return f"members{_of_role(verdict)} have scheduling gates"
-    share = f"{gated} of {of}" if of is not None else f"{gated}"
-    return f"{share} members{_of_role(verdict)} have scheduling gates"
+    return _share(gated, of, "member", "has scheduling gates", "have scheduling gates", _of_role(verdict))
 
 
 def _pod_group_not_found(verdict: Verdict) -> str:
-    """group, members."""
-    group, members = _text(verdict, "group"), _number(verdict, "members")
-    named = f"PodGroup {group} does not exist" if group else "the PodGroup that its members name does not exist"
-    return named + (f"; {_plural(members, 'member')} wait for it" if members else "")
+    """group, kind, members."""
+    group, members, kind = _text(verdict, "group"), _number(verdict, "members"), _text(verdict, "kind") or "PodGroup"
+    named = f"{kind} {group} does not exist" if group else f"the {kind} that its members name does not exist"
+    waiting = _share(members, None, "member", "waits for it", "wait for it") if members else ""
+    return _sections(named, waiting)
 
 
 def _misconfigured(verdict: Verdict) -> str:

@@ -14,6 +14,7 @@ from scheduler.dialects.meta import Undecodable
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.decisions import SetStatus
 from scheduler.model.pods import Problem
+from scheduler.model.quantity import MAX_AMOUNT
 from scheduler.model.verdict import Code, verdict
 
 Json = dict[str, Any]
@@ -76,6 +77,40 @@ def test_a_minimum_of_zero_is_legal_in_volcano_only_and_means_that_nobody_waits(
 def test_the_message_says_what_is_there() -> None:
     problem = Problem("spec.minMember", 'must be an integer, not "four"')
     assert group("volcano", {"minMember": "four"}).problems == (problem,)
+
+
+@pytest.mark.parametrize("name", ["volcano", "coscheduling"])
+def test_resources_beyond_what_is_counted_are_a_problem_of_their_field_with_the_value_as_written(name: str) -> None:
+    read = group(name, MINIMUM[name](2) | {"minResources": {"memory": "65Pi", "cpu": "1", "example.com/gpu": "64Pi"}})
+    assert read.problems == (
+        Problem("spec.minResources[memory]", "'65Pi' is more than 64Pi, the most that is counted"),
+    )
+
+
+def test_a_queue_limit_beyond_what_is_counted_is_as_good_as_none() -> None:
+    raw = json.dumps({"metadata": META, "spec": {"capability": {"memory": "100Pi"}}}).encode()
+    queue = BY_NAME["volcano"].decode_queue(raw, VERSIONS["volcano"])
+    assert (queue.limit, queue.problems) == ((("memory", MAX_AMOUNT),), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "field"),
+    [
+        ("muster", {"topology": {"name": "t", "required": "rack"}}, "spec.topology.required"),
+        ("volcano", {"networkTopology": {"mode": "hard"}}, "spec.networkTopology.highestTierAllowed"),
+        ("volcano", {"networkTopology": {"highestTierAllowed": 2}}, "spec.networkTopology.highestTierAllowed"),
+        ("volcano", {"networkTopology": {"highestTierName": "rack"}}, "spec.networkTopology.highestTierName"),
+        (
+            "native",
+            {"schedulingConstraints": {"topology": [{"key": "rack"}]}},
+            "spec.schedulingConstraints.topology[0].key",
+        ),
+    ],
+)
+def test_a_required_domain_knows_its_path_in_the_object(name: str, spec: Json, field: str) -> None:
+    read = group(name, MINIMUM[name](2) | spec)
+    assert read.topology is not None
+    assert (bool(read.topology.required), read.topology.field) == (True, field)
 
 
 @settings(max_examples=300, deadline=None)

@@ -49,6 +49,28 @@ def test_fit_1_one_container_asks_for_what_it_says() -> None:
     assert asked(pod(box(cpu="1001m"))) == (("cpu", 1001),)
 
 
+def problems(obj: Json) -> list[tuple[str, str]]:
+    decoded, _ = decode_pod(json.dumps(obj).encode(), NAMES)
+    return [(problem.field, problem.message) for problem in decoded.problems]
+
+
+def test_an_amount_beyond_what_is_counted_is_named_as_written() -> None:
+    most, cores = "more than 64Pi, the most that is counted", "more than 72057594037927936m, the most that is counted"
+    assert problems(pod(box(memory="64Pi", cpu="72057594037927936m", gpu="64Pi"))) == []
+    assert problems(pod(box(memory="65Pi", cpu="80T", gpu="1E"))) == [
+        ("spec.containers[0].resources.requests[memory]", f"'65Pi' is {most}"),
+        ("spec.containers[0].resources.requests[cpu]", f"'80T' is {cores}"),
+        ("spec.containers[0].resources.requests[example.com/gpu]", f"'1E' is {most}"),
+    ]
+    assert asked(pod(box(memory="65Pi"))) == (("memory", 2**56),)
+
+
+def test_amounts_that_are_beyond_what_is_counted_in_sum_are_named_once() -> None:
+    two = pod(box("a", memory="40Pi", cpu="1"), box("b", memory="40Pi"))
+    assert problems(two) == [("spec", "asks in sum for memory of more than 64Pi, the most that is counted")]
+    assert len(problems(pod(box("a", memory="65Pi"), box("b", memory="1Gi")))) == 1
+
+
 def test_fit_2_an_init_container_counts_where_it_is_larger_than_the_sum() -> None:
     assert asked(pod(box("a", cpu="1"), box("b", cpu="1"), init=(box("i", cpu="3"),))) == (("cpu", 3000),)
     assert asked(pod(box("a", cpu="2"), box("b", cpu="2"), init=(box("i", cpu="3"),))) == (("cpu", 4000),)

@@ -300,7 +300,7 @@ def test_a_domain_that_is_too_small_is_named_with_what_it_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tiers", "says"), [(["topology"], "no node has the label"), (["gang"], "no configured plugin")]
+    ("tiers", "says"), [(["topology"], "no node has the label no-such-label"), (["gang"], "no configured plugin")]
 )
 def test_a_topology_that_cannot_be_kept_is_said_and_not_ignored(tiers: list[str], says: str) -> None:
     w = world(config=with_plugins(tiers)).nodes(1, gpu=2)
@@ -311,4 +311,5 @@ def test_a_topology_that_cannot_be_kept_is_said_and_not_ignored(tiers: list[str]
     assert verdict is not None
     assert verdict.code is Code.BAD_CONSTRAINTS
     assert says in str(verdict.fact("message"))
+    assert verdict.fact("field") == "spec.topology.required"
     assert w.placed_of("plain") == ["plain-0"]

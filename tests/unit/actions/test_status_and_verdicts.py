@@ -27,6 +27,14 @@ def why(w: World, name: str) -> Verdict:
     return verdict
 
 
+def said(w: World, name: str) -> tuple[Code, dict[str, object]] | None:
+    """What the group's object is told in this session: code and facts."""
+    status = w.status(name)
+    if status is None or status.verdict is None:
+        return None
+    return status.verdict.code, dict(status.verdict.facts)
+
+
 def phase(w: World, name: str) -> str:
     status = w.status(name)
     return status.phase if status is not None else ""
@@ -44,6 +52,31 @@ def test_a_group_without_pods_is_let_in_so_that_its_operator_creates_them() -> N
     assert (status.phase, status.uid) == ("Inqueue", "uid-group-g")
     assert status.verdict is not None
     assert (status.verdict.code, status.verdict.fact("existing")) == (Code.NOT_ENOUGH_MEMBERS, 0)
+
+
+def test_a_group_of_one_member_that_does_not_exist_says_so() -> None:
+    w = world().nodes(1, gpu=1)
+    w.group("g", 1)
+    w.session()
+    assert said(w, "g") == (Code.NOT_ENOUGH_MEMBERS, {"existing": 0, "minimum": 1, "gated": 0, "failed": 0})
+
+
+def test_a_running_group_below_its_minimum_says_what_its_replacement_lacks() -> None:
+    w = world().nodes(1, gpu=2)
+    group = w.gang("g", 2)
+    w.session()
+    w.carry_out()
+    w.session()
+    w.carry_out()
+    w.drop_pod("g-1")
+    w.running("other", "n000")
+    w.member(group, 2)
+    w.session(later=10)
+    assert phase(w, "g") == "Degraded"
+    found = said(w, "g")
+    assert found is not None
+    assert found[0] is Code.RESOURCES
+    assert (found[1]["needed"], found[1]["free"], found[1]["short"]) == (1, 0, 1)
 
 
 def test_a_group_that_is_placed_at_once_gets_no_word_until_it_runs() -> None:
@@ -94,6 +127,7 @@ def test_phases_follow_the_members_to_the_end() -> None:
     w.set_pod(replace(w.pods["uid-g-0"], phase="Failed"))
     w.session(later=10)
     assert phase(w, "g") == "Degraded"
+    assert said(w, "g") == (Code.NOT_ENOUGH_MEMBERS, {"existing": 1, "minimum": 2, "gated": 0, "failed": 1})
     w.carry_out()
     w.member(group, 5)
     w.session(later=10)
@@ -122,6 +156,8 @@ def test_nothing_is_written_to_an_object_that_is_being_deleted_or_missing() -> N
     w.session()
     assert w.statuses() == {}
     assert why(w, "lost").code is Code.POD_GROUP_NOT_FOUND
+    named = {"group": "ns/lost", "kind": "PodGroup.scheduling.volcano.sh", "members": 1}
+    assert dict(why(w, "lost").facts) == named
     assert why(w, "going").code is Code.POD_GROUP_NOT_FOUND
     assert w.places == []
 

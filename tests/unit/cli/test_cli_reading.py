@@ -122,7 +122,9 @@ def test_a_gang_by_annotation_is_told_like_one_with_an_object(muster: CliRunner)
 def test_a_group_whose_object_is_missing_says_so(muster: CliRunner) -> None:
     row = _rows(muster, "get", "groups")["nowhere"]
     assert (row["phase"], row["minimum"]) == ("Missing", None)
-    assert row["reason"] == "PodGroupNotFound: PodGroup nowhere does not exist"
+    assert row["reason"] == (
+        "PodGroupNotFound: PodGroup.scheduling.volcano.sh default/nowhere does not exist; 1 member waits for it"
+    )
 
 
 def test_the_table_has_a_header_and_one_line_an_object(muster: CliRunner) -> None:

@@ -245,7 +245,7 @@ async def test_quota_and_order_have_their_own_reason(case: Case):
     case.put(group(), pod(0))
     await case.do(Explain(KEY, verdict(Code.NOT_ENOUGH_MEMBERS, existing=1, minimum=4, gated=0), ("u0",)))
     assert case.conditions[0]["reason"] == "NotEnoughMembers"
-    assert case.conditions[0]["message"] == "NotEnoughMembers: 1 of 4 members exist"
+    assert case.conditions[0]["message"] == "NotEnoughMembers: 1 of 4 members exists"
 
 
 async def test_a_pod_that_says_so_already_is_not_patched_and_no_event_is_written(case: Case):

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from scheduler.model.quantity import MAX_AMOUNT, MAX_SHOWN
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict, verdict
 from scheduler.observe import explain
 
@@ -83,7 +84,7 @@ def test_missing_members_are_counted_and_gated_ones_named():
 
 def test_the_role_whose_minimum_is_missing_is_named():
     found = verdict(Code.NOT_ENOUGH_MEMBERS, existing=0, minimum=1, gated=0, role="launcher")
-    assert explain.sentence(found) == "NotEnoughMembers: 0 of 1 members of role launcher exist"
+    assert explain.sentence(found) == "NotEnoughMembers: 0 of 1 member of role launcher exists"
 
 
 def test_amounts_are_written_as_people_write_them():
@@ -126,9 +127,71 @@ def test_topology_names_the_level_and_the_best_domain():
     )
 
 
-def test_a_missing_pod_group_is_named():
-    found = verdict(Code.POD_GROUP_NOT_FOUND, group="default/train", members=2)
-    assert explain.sentence(found) == "PodGroupNotFound: PodGroup default/train does not exist; 2 members wait for it"
+def test_a_missing_pod_group_is_named_with_the_kind_that_was_looked_for():
+    kind = "PodGroup.scheduling.volcano.sh"
+    found = verdict(Code.POD_GROUP_NOT_FOUND, group="default/train", kind=kind, members=2)
+    assert explain.sentence(found) == f"PodGroupNotFound: {kind} default/train does not exist; 2 members wait for it"
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "words"),
+    [
+        (Code.POD_GROUP_NOT_FOUND, {"group": "a/g", "members": 0}, "PodGroup a/g does not exist"),
+        (
+            Code.POD_GROUP_NOT_FOUND,
+            {"group": "a/g", "members": 1},
+            "PodGroup a/g does not exist; 1 member waits for it",
+        ),
+        (
+            Code.POD_GROUP_NOT_FOUND,
+            {"group": "a/g", "members": 2},
+            "PodGroup a/g does not exist; 2 members wait for it",
+        ),
+        (Code.NOT_ENOUGH_MEMBERS, {"existing": 0, "minimum": 1}, "0 of 1 member exists"),
+        (Code.NOT_ENOUGH_MEMBERS, {"existing": 0, "minimum": 4}, "0 of 4 members exist"),
+        (Code.NOT_ENOUGH_MEMBERS, {"existing": 1, "minimum": 4}, "1 of 4 members exists"),
+        (Code.NOT_ENOUGH_MEMBERS, {"existing": 3, "minimum": 4}, "3 of 4 members exist"),
+        (Code.NOT_ENOUGH_MEMBERS, {"existing": 3, "minimum": 4, "failed": 1}, "3 of 4 members exist, 1 failed"),
+        (
+            Code.NOT_ENOUGH_MEMBERS,
+            {"existing": 2, "minimum": 4, "gated": 1, "failed": 2},
+            "2 of 4 members exist (1 gated), 2 failed",
+        ),
+        (Code.GATED, {"gated": 1, "existing": 1}, "1 of 1 member has scheduling gates"),
+        (Code.GATED, {"gated": 1, "existing": 3}, "1 of 3 members has scheduling gates"),
+        (Code.GATED, {"gated": 2, "existing": 3}, "2 of 3 members have scheduling gates"),
+        (Code.GATED, {"gated": 1}, "1 member has scheduling gates"),
+        (Code.GATED, {"gated": 2}, "2 members have scheduling gates"),
+        (Code.RESOURCES, {"needed": 1, "members": 1}, "needs 1 for 1 member"),
+        (Code.RESOURCES, {"needed": 2, "members": 2, "free": 1, "nodes": 1}, "needs 2 for 2 members, 1 free on 1 node"),
+        (Code.RESOURCES, {"members": 1, "placeable": 0}, "needs room for 1 member; 0 of 1 member would fit now"),
+        (Code.RESOURCES, {"members": 2, "placeable": 1}, "needs room for 2 members; 1 of 2 members would fit now"),
+        (Code.RESOURCES, {"placeable": 1}, "needs room; 1 member would fit now"),
+        (Code.MISCONFIGURED, {"field": "f", "message": "bad", "problems": 1}, "f: bad"),
+        (Code.MISCONFIGURED, {"field": "f", "message": "bad", "problems": 2}, "f: bad (and 1 other problem)"),
+        (Code.MISCONFIGURED, {"field": "f", "message": "bad", "problems": 3}, "f: bad (and 2 other problems)"),
+        (Code.WAITING_FOR_VICTIMS, {"victims": 1}, "waits for 1 pod to end"),
+        (Code.WAITING_FOR_VICTIMS, {"victims": 2}, "waits for 2 pods to end"),
+    ],
+)
+def test_one_is_singular_and_all_else_plural(code: Code, facts: dict[str, int | str], words: str):
+    assert explain.sentence(verdict(code, **facts)) == f"{code}: {words}"
+
+
+@pytest.mark.parametrize(("others", "words"), [(0, ""), (1, " and 1 other"), (2, " and 2 others")])
+def test_holders_that_are_not_listed_are_counted(others: int, words: str):
+    holders = tuple((f"1 pod of default/g{i}", 1) for i in range(3 + others))
+    found = verdict(Code.RESOURCES, resource=GPU, needed=5, members=5, holders=holders)
+    assert explain.sentence(found).endswith(f"default/g2 (1 {GPU}){words}")
+
+
+def test_a_number_that_was_cut_is_not_shown_as_if_it_were_exact():
+    held = (("2 pods of other/theirs", 2 * MAX_AMOUNT), ("1 pod of other/small", 1 << 30))
+    found = verdict(Code.RESOURCES, resource="memory", needed=MAX_SHOWN, members=300, free=0, holders=held)
+    assert explain.sentence(found) == (
+        "Resources: needs at least 8.0Ei memory for 300 members, 0 free; "
+        "held by 2 pods of other/theirs (at least 128Pi memory), 1 pod of other/small (1Gi memory)"
+    )
 
 
 def test_a_wrong_field_is_named_with_its_reason():
