@@ -12,7 +12,7 @@ import pytest
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.fixtures import WORKERS
 from tests.controlplane.rest import resource_path
-from tests.e2e.stage import DEADLINE, GPU, SLACK, Stage, until
+from tests.e2e.stage import DEADLINE, GPU, GROUPS, SLACK, Stage, until
 
 pytestmark = [pytest.mark.real, pytest.mark.kubelet]
 VOLCANO = ("scheduling.volcano.sh/v1beta1", "podgroups")
@@ -40,11 +40,28 @@ def _reasons(stage: Stage, prefix: str) -> list[str]:
     ]
 
 
-def _foreign(stage: Stage, name: str, node: str, gpu: int) -> dict[str, Any]:
+def _foreign(stage: Stage, name: str, node: str, gpu: int, cpu: str = "100m") -> dict[str, Any]:
     """A pod that somebody put on a node without asking a scheduler."""
     pod = stage.pod(name, "", gpu, nodeName=node)
     pod["spec"]["schedulerName"] = "by-hand"
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
     return pod
+
+
+def _gang(stage: Stage, name: str, size: int) -> None:
+    group = {
+        "apiVersion": GROUPS[0],
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": stage.namespace},
+        "spec": {"minMember": size},
+    }
+    stage.rest.create(resource_path(*GROUPS, namespace=stage.namespace), group)
+
+
+def _template(stage: Stage, group: str, **spec: Any) -> dict[str, Any]:
+    """What a controller makes members from."""
+    pod = stage.pod("unused", group, **spec)
+    return {"metadata": {"labels": {**pod["metadata"]["labels"], "app": group}}, "spec": pod["spec"]}
 
 
 def _wait_all_run(stage: Stage, prefix: str, count: int, within: float = 60.0) -> None:
@@ -88,7 +105,8 @@ def test_a_foreign_pod_that_a_full_node_refuses_disturbs_nobody(stage: Stage) ->
     stage.scheduler().wait_leads()
     stage.gang("g")
     _wait_all_run(stage, "g-", 4)
-    stage.create_pod(_foreign(stage, "foreign", WORKERS[0], 1))
+    # Of another shape than the gangs: what a node has refused, it is not given again for a while.
+    stage.create_pod(_foreign(stage, "foreign", WORKERS[0], 1, cpu="50m"))
     until(lambda: _phases(stage, "foreign") == ["Failed"], lambda: "\n".join(stage.picture()), 60)
     assert stage.pods("foreign")[0]["status"]["reason"] == f"OutOf{GPU}"
     assert _phases(stage, "g-") == ["Running"] * 4
@@ -133,3 +151,74 @@ def test_a_node_that_refused_a_member_is_left_alone_for_its_shape_and_takes_the_
     assert time.monotonic() - refused_at > COOL_DOWN - SLACK
     replica.lives()
     stage.check(limit=WORKERS)
+
+
+def test_members_that_a_kubelet_refused_and_their_job_made_anew_get_whole_on_another_node(stage: Stage) -> None:
+    first, second = WORKERS
+    thief = _foreign(stage, "thief", first, 2)
+    calls = [
+        {"method": "POST", "path": resource_path("v1", "pods", namespace=stage.namespace), "body": thief},
+        {"method": "RUNNING", "path": stage.pod_path("thief")},
+        {"method": "PATCH", "path": f"/api/v1/nodes/{second}", "body": {"spec": {"unschedulable": None}}},
+    ]
+    stage.rest.patch(f"/api/v1/nodes/{second}", {"spec": {"unschedulable": True}})
+    try:
+        replica = stage.scheduler(
+            calls={"point": "bind-unsent", "requests": calls},
+            config={"leaderElection": {"leaderElect": False}, "binder": {"deadline": "60s", "history": "600s"}},
+        ).wait_ready()
+        _gang(stage, "g", 2)
+        spec = {
+            "completionMode": "Indexed", "completions": 2, "parallelism": 2, "backoffLimit": 6,
+            "template": _template(stage, "g", restartPolicy="Never"),
+        }  # fmt: skip
+        stage.rest.create(
+            resource_path("batch/v1", "jobs", namespace=stage.namespace), {"metadata": {"name": "g"}, "spec": spec}
+        )
+        until(lambda: len(replica.journal("called")) == 3, replica.tail, 90)
+        # Only the first worker was open when it was decided; its kubelet refuses both, and the Job makes two others.
+        until(
+            lambda: sorted(_phases(stage, "g-")) == ["Failed", "Failed", "Running", "Running"],
+            lambda: "\n".join([str(_phases(stage, "g-")), *stage.picture()]),
+            90,
+        )
+        where = {pod["spec"]["nodeName"] for pod in stage.pods("g-") if pod["status"]["phase"] == "Running"}
+        assert where == {second}
+        assert stage.recorder.made("g-") == 4
+        until(lambda: stage.group("g").get("status", {}).get("phase") == "Running", lambda: str(stage.group("g")))
+        replica.lives()
+        stage.check(limit=WORKERS)
+    finally:
+        stage.rest.patch(f"/api/v1/nodes/{second}", {"spec": {"unschedulable": None}})
+
+
+def test_what_every_kubelet_refuses_waits_whole_with_the_reason_and_is_not_made_again_and_again(stage: Stage) -> None:
+    stage.scheduler().wait_leads()
+    _gang(stage, "g", 2)
+    # No scheduler looks at the operating system, every kubelet does; and a ReplicaSet replaces at once, without end.
+    template = _template(stage, "g", os={"name": "windows"})
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "g"}}, "template": template}
+    stage.rest.create(
+        resource_path("apps/v1", "replicasets", namespace=stage.namespace), {"metadata": {"name": "g"}, "spec": spec}
+    )
+    refused = "node(s) had just refused the pod"
+    until(
+        lambda: sum(refused in _message(pod) for pod in stage.pods("g-")) == 2,
+        lambda: "\n".join([f"two wait with the reason {refused!r}", *stage.picture()]),
+        90,
+    )
+    began = time.monotonic()
+    made = stage.recorder.made("g-")
+    assert made <= 2 * (len(WORKERS) + 1)
+    while time.monotonic() < began + 10:
+        waiting = [pod for pod in stage.pods("g-") if pod["status"]["phase"] == "Pending"]
+        assert len(waiting) == 2, stage.picture()
+        time.sleep(0.2)
+    assert stage.recorder.made("g-") == made
+    stage.check(limit=WORKERS)
+
+
+def _message(pod: dict[str, Any]) -> str:
+    return "".join(
+        row.get("message", "") for row in pod["status"].get("conditions", []) if row["type"] == "PodScheduled"
+    )
