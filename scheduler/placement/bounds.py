@@ -69,7 +69,12 @@ def _rows(instance: Instance, fits: Ints, alive: NDArray[np.bool_]) -> None:
 def _apart(instance: Instance, alive: NDArray[np.bool_]) -> None:
     """Strike out the segments whose nodes or domains, each up to its limit, hold too few pods of several kinds."""
     nodes = np.arange(instance.size, dtype=np.int64)
-    limits = [(kinds, nodes, limit) for kinds, limit in instance.node_limits] + instance.domain_limits
+    limits: list[tuple[tuple[int, ...], Ints, int | Ints]] = [
+        (kinds, nodes, limit) for kinds, limit in instance.node_limits
+    ]
+    limits.extend(
+        (tuple(part.weights), part.ids, part.limits // min(part.weights.values())) for part in instance.domain_limits
+    )
     for kinds, ids, limit in limits:
         if len(kinds) < 2:
             continue
@@ -86,7 +91,7 @@ def _resources(instance: Instance, needed: list[int], alive: NDArray[np.bool_]) 
     """
     for row in range(len(instance.rows)):
         asking = [number for number, kind in enumerate(instance.kinds) if row in kind.rows]
-        if len(asking) < 2 and not instance.composition.floors:
+        if not asking or (len(asking) < 2 and not instance.composition.floors):
             continue
         unit = math.gcd(*(int(instance.kinds[number].need[row]) for number in asking))
         asked = {number: int(instance.kinds[number].need[row]) // unit for number in asking}

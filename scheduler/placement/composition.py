@@ -90,15 +90,16 @@ class Composition:
 
     def trim(self, counts: list[int]) -> None:
         """Take away, later demands first, what no minimum asks for."""
-        have = [sum(counts[d] for d in demands) for demands, _ in self.floors]
         for demand in reversed(range(len(counts))):
-            spare = counts[demand] - self.lows[demand]
-            for (demands, count), total in zip(self.floors, have, strict=True):
-                if demand in demands:
-                    spare = min(spare, total - count)
-            if spare > 0:
-                counts[demand] -= spare
-                have = [n - spare * (demand in demands) for (demands, _), n in zip(self.floors, have, strict=True)]
+            counts[demand] -= max(0, self.spare(counts, demand))
+
+    def spare(self, counts: Sequence[int], demand: int) -> int:
+        """How many pods of a demand could go without breaking a minimum."""
+        left = counts[demand] - self.lows[demand]
+        for demands, count in self.floors:
+            if demand in demands:
+                left = min(left, sum(counts[d] for d in demands) - count)
+        return left
 
     def least(self, demands: Sequence[int]) -> int:
         """A number of pods of these demands that every answer has at least."""

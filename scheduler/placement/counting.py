@@ -22,9 +22,9 @@ def capped(instance: Instance, number: int) -> Ints:
     """
     kind = instance.kinds[number]
     cap = kind.cap
-    for kinds, ids, limit in instance.domain_limits:
-        if number in kinds:
-            cap = _kept(instance, kind, cap, ids, limit)
+    for part in instance.domain_limits:
+        if number in part.weights:
+            cap = _kept(instance, kind, cap, part.ids, part.limits // part.weights[number])
     return cap
 
 
@@ -32,25 +32,31 @@ def most(instance: Instance, number: int) -> Ints:
     """Return a number for each segment that no placement of the kind exceeds."""
     kind = instance.kinds[number]
     best = segment_sums(kind.cap, instance.segments, instance.segment_count)
-    for kinds, ids, limit in instance.domain_limits:
-        if number in kinds:
-            kept = _kept(instance, kind, kind.cap, ids, limit)
+    for part in instance.domain_limits:
+        if number in part.weights:
+            kept = _kept(instance, kind, kind.cap, part.ids, part.limits // part.weights[number])
             best = np.minimum(best, segment_sums(kept, instance.segments, instance.segment_count))
     return best
 
 
-def _kept(instance: Instance, kind: Kind, cap: Ints, ids: Ints, limit: int) -> Ints:
+def _kept(instance: Instance, kind: Kind, cap: Ints, ids: Ints, limits: int | Ints) -> Ints:
     if kind.scores is None:
-        return keep(instance, cap, ids, limit)
+        return keep(instance, cap, ids, limits)
     order = np.argsort(-kind.scores, kind="stable")
     kept = np.empty_like(cap)
-    kept[order] = truncate(cap[order], _joint(instance, ids)[order], limit)
+    kept[order] = truncate(cap[order], _joint(instance, ids)[order], _joint_limits(instance, ids, limits))
     return kept
 
 
-def keep(instance: Instance, cap: Ints, ids: Ints, limit: int) -> Ints:
-    """Lower `cap` so that each domain takes at most `limit`, in each segment for itself."""
-    return truncate(cap, _joint(instance, ids), limit)
+def keep(instance: Instance, cap: Ints, ids: Ints, limits: int | Ints) -> Ints:
+    """Lower `cap` so that each domain takes at most its limit (over `ids`), in each segment for itself."""
+    return truncate(cap, _joint(instance, ids), _joint_limits(instance, ids, limits))
+
+
+def _joint_limits(instance: Instance, ids: Ints, limits: int | Ints) -> int | Ints:
+    if isinstance(limits, int) or instance.segments is None:
+        return limits
+    return np.tile(limits[: int(ids.max(initial=0)) + 1], instance.segment_count)
 
 
 def _joint(instance: Instance, ids: Ints) -> Ints:

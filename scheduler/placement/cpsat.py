@@ -59,10 +59,18 @@ class Model:
         self._highs.append(high)
         return len(self._highs) - 1
 
-    def row(self, variables: Sequence[int], weights: Sequence[int], low: int | None, high: int | None) -> None:
+    def row(
+        self,
+        variables: Sequence[int],
+        weights: Sequence[int],
+        low: int | None,
+        high: int | None,
+        *,
+        when: int | None = None,
+    ) -> None:
         """Add low <= sum of weight x variable <= high; weights are scaled by their common divisor, so nothing is lost.
 
-        Variables are not negative.
+        Variables are not negative. when: a variable (0 or 1); the row holds only where it is 1.
         """
         unit = math.gcd(*weights) or 1
         weights = [weight // unit for weight in weights]
@@ -74,12 +82,21 @@ class Model:
             return
         if top - bottom >= _UNBOUNDED:
             raise BadProblem("the amounts of a limit are too large to add up")
-        linear = self._proto.constraints.add().linear
+        constraint = self._proto.constraints.add()
+        if when is not None:
+            constraint.enforcement_literal.append(when)
+        linear = constraint.linear
         linear.vars.extend(variables)
         linear.coeffs.extend(weights)
-        linear.domain.extend(
-            [bottom if low is None else max(low, bottom - 1), top if high is None else min(high, top + 1)]
-        )
+        least = max(low, bottom - 1) if low is not None else bottom if high is None else min(bottom, high)
+        linear.domain.extend([least, max(least, top) if high is None else min(high, top + 1)])
+
+    def minimize(self, variables: Sequence[int]) -> None:
+        """Ask for the smallest sum of these variables."""
+        objective = self._proto.objective
+        objective.vars.extend(variables)
+        objective.coeffs.extend([1] * len(variables))
+        self.has_objective = True
 
     def maximize(self, variables: Sequence[int]) -> None:
         """Ask for the largest sum of these variables."""

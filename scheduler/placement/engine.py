@@ -85,7 +85,7 @@ def _solve(problem: PlacementProblem, methods: Collection[Method]) -> Placement 
     composition = instance.composition
     if composition.contradicts():
         return refuse(instance, None, proven=True, cause=_cause(problem))
-    if "counting" in methods and len(instance.kinds) == 1 and not instance.partial:
+    if "counting" in methods and len(instance.kinds) == 1 and not instance.partial and not instance.open:
         answer = _count(instance)
         if answer is not None:
             return answer
@@ -93,7 +93,8 @@ def _solve(problem: PlacementProblem, methods: Collection[Method]) -> Placement 
     if not bounds.alive.any():
         return refuse(instance, bounds, proven=True, cause="bound")
     draft = None
-    if "greedy" in methods:
+    crossing = instance.shared or any(part.ids is not None for part in instance.exclusions)
+    if "greedy" in methods and not instance.open and not crossing:
         draft = search(instance, bounds)
         if draft is not None and (not problem.maximize or sum(draft.counts) >= upper(instance, bounds)):
             return Placement(_counts(instance, draft), "greedy")
@@ -113,7 +114,7 @@ def _count(instance: Instance) -> Placement | Infeasible | None:
     cap = capped(instance, 0)
     sums = segment_sums(cap, instance.segments, instance.segment_count)
     largest = int(sums.max(initial=0))
-    exact = len(instance.domain_limits) <= 1
+    exact = instance.countable
     if exact and largest < composition.least(kind.members):
         return refuse(instance, None, proven=True, cause="bound")
     if wanted is None or largest < sum(wanted):

@@ -18,6 +18,8 @@ from scheduler.placement.greedy import Draft, settle
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.patterns import Classes, classify
 from scheduler.placement.problem import Method
+from scheduler.placement.rows import cells_of, domain_rows
+from scheduler.placement.standing import grouping
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +50,8 @@ def solve(instance: Instance, bounds: Bounds, draft: Draft | None, methods: Coll
     ids = instance.segment_ids()
     segments = [int(s) for s in np.lexsort((-bounds.room,)) if bounds.alive[s]]
     alive = (ids >= 0) & bounds.alive[np.maximum(ids, 0)]
-    simple = "pattern" in methods and not instance.domain_limits and not instance.partial
+    simple = "pattern" in methods and not (instance.domain_limits or instance.partial or instance.open)
+    simple = simple and not instance.shared and not any(part.ids is not None for part in instance.exclusions)
     classes = classify(instance, alive) if simple else None
     refused: list[Ints] = []
     for segment in segments:
@@ -70,7 +73,7 @@ def solve(instance: Instance, bounds: Bounds, draft: Draft | None, methods: Coll
         status = _segment(search, segment, nodes, here)
         if status is Status.IMPOSSIBLE and sizes is not None and not problem.maximize:
             refused.append(sizes)
-        if status is Status.UNKNOWN or status is Status.BETTER:
+        if status is Status.UNKNOWN or (status is Status.BETTER and problem.maximize):
             search.proven = False
         if search.best is not None and not problem.maximize:
             return Found(search.best, True, search.method)
@@ -110,6 +113,8 @@ def _demand_rows(search: _Search, model: Model) -> list[int]:
         if search.best is not None:
             model.row(counts, [1] * len(counts), sum(search.best.counts) + 1, None)
         model.maximize(counts)
+    elif search.instance.open and composition.lows != composition.highs:
+        model.minimize(counts)
     return counts
 
 
@@ -188,7 +193,7 @@ def _by_integers(search: _Search, segment: int, nodes: NDArray[np.bool_]) -> Sta
         placed = list(variables[number].values())
         model.row([*placed, *mine], [*[1] * len(placed), *[-1] * len(mine)], 0, 0)
     _node_rows(instance, model, variables, caps, nodes)
-    _domain_rows(instance, model, variables, caps)
+    domain_rows(instance, model, cells_of(model, variables, caps, grouping(instance)))
     result = model.solve(search.clock)
     if result.status not in (Status.FOUND, Status.BETTER):
         return result.status
@@ -206,24 +211,31 @@ def _node_rows(
     caps: list[Ints],
     nodes: NDArray[np.bool_],
 ) -> None:
-    """What holds on one node: amounts, apart, exclusive."""
+    """What holds on one node: amounts (also those that are spent once), apart, exclusive."""
+    spent = [_spent(instance, model, variables, caps, number) for number in range(len(instance.shared))]
     for row in range(len(instance.rows)):
         asking = [n for n, kind in enumerate(instance.kinds) if row in kind.rows]
-        wanted = sum(caps[n].astype(np.float64) * float(instance.kinds[n].need[row]) for n in asking)
+        wanted = sum((caps[n].astype(np.float64) * float(instance.kinds[n].need[row]) for n in asking), np.float64(0))
+        once = [(part.amount, flags) for part, flags in zip(instance.shared, spent, strict=True) if part.row == row]
+        wanted = wanted + sum(amount for amount, _ in once)
         tight = np.flatnonzero(nodes & (wanted > instance.free[row] * (1 - 1e-9)))
         for node in tight.tolist():
             here = [n for n in asking if node in variables[n]]
-            if len(here) > 1:
-                needs = [int(instance.kinds[n].need[row]) for n in here]
-                model.row([variables[n][node] for n in here], needs, None, int(instance.free[row, node]))
+            flags = [(amount, flag[node]) for amount, flag in once if node in flag]
+            if len(here) + len(flags) > 1:
+                needs = [*(int(instance.kinds[n].need[row]) for n in here), *(amount for amount, _ in flags)]
+                held = [*(variables[n][node] for n in here), *(flag for _, flag in flags)]
+                model.row(held, needs, None, int(instance.free[row, node]))
     for node in np.flatnonzero(nodes).tolist():
         for kinds, limit in instance.node_limits:
             here = [variables[n][node] for n in kinds if node in variables[n]]
             if len(here) > 1:
                 model.row(here, [1] * len(here), None, limit)
-        for ours, theirs in instance.exclusives:
-            mine = [(variables[n][node], int(caps[n][node])) for n in ours if node in variables[n]]
-            other = [(variables[n][node], int(caps[n][node])) for n in theirs if node in variables[n]]
+        for part in instance.exclusions:
+            if part.ids is not None:
+                continue
+            mine = [(variables[n][node], int(caps[n][node])) for n in part.ours if node in variables[n]]
+            other = [(variables[n][node], int(caps[n][node])) for n in part.theirs if node in variables[n]]
             if mine and other:
                 side = model.variable(0, 1)
                 for variable, cap in mine:
@@ -232,22 +244,15 @@ def _node_rows(
                     model.row([variable, side], [1, cap], None, cap)
 
 
-def _domain_rows(instance: Instance, model: Model, variables: list[dict[int, int]], caps: list[Ints]) -> None:
-    """What holds in one domain: apart, and domains of some kinds only."""
-    for kinds, ids, limit in instance.domain_limits:
-        inside: dict[int, list[int]] = {}
-        for number in kinds:
-            for node, variable in variables[number].items():
-                if ids[node] >= 0:
-                    inside.setdefault(int(ids[node]), []).append(variable)
-        for domain in sorted(inside):
-            model.row(inside[domain], [1] * len(inside[domain]), None, limit)
-    for kinds, ids in instance.partial:
-        domains = sorted({int(ids[node]) for number in kinds for node in variables[number]})
-        chosen = {domain: model.variable(0, 1) for domain in domains}
-        if len(chosen) > 1:
-            model.row(list(chosen.values()), [1] * len(chosen), None, 1)
-        for number in kinds:
-            for node, variable in variables[number].items():
-                cap = int(caps[number][node])
-                model.row([variable, chosen[int(ids[node])]], [1, -cap], None, 0)
+def _spent(
+    instance: Instance, model: Model, variables: list[dict[int, int]], caps: list[Ints], number: int
+) -> dict[int, int]:
+    """Return, for each node that would pay it, whether a shared amount is spent there."""
+    part = instance.shared[number]
+    hosts = sorted({node for kind in part.kinds for node in variables[kind] if part.pays[node]})
+    flags = {node: model.variable(0, 1) for node in hosts}
+    for kind in part.kinds:
+        for node, variable in variables[kind].items():
+            if node in flags:
+                model.row([variable, flags[node]], [1, -int(caps[kind][node])], None, 0)
+    return flags

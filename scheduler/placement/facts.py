@@ -35,7 +35,7 @@ def refuse(
         inside = tuple(min(d.count, int(fits[instance.kind_of[n], segment])) for n, d in enumerate(problem.demands))
         best = BestDomain(instance.segment_level, instance.segment_name(segment), inside)
     placeable = None
-    if len(instance.kinds) == 1 and len(instance.domain_limits) <= 1 and not instance.partial and composition.fixed:
+    if instance.countable and composition.fixed:
         placeable = min(sum(d.count for d in problem.demands), int(top[0]))
     return Infeasible(proven, cause, needed, alone, _shortage(instance, needed), best, placeable)
 

@@ -15,9 +15,11 @@ from itertools import islice, product
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.placement.between import Limit
 from scheduler.placement.bounds import Bounds
 from scheduler.placement.counting import running, segment_sums, truncate
 from scheduler.placement.instance import Instance, Ints
+from scheduler.placement.standing import grouping, holds
 
 
 @dataclass(slots=True, eq=False)
@@ -48,12 +50,19 @@ class Board:
         for kinds, limit in self.instance.node_limits:
             if number in kinds:
                 np.minimum(cap, limit - self.x[list(kinds)].sum(axis=0), out=cap)
-        for ours, theirs in self.instance.exclusives:
-            for mine, other in ((ours, theirs), (theirs, ours)):
+        for part in self.instance.exclusions:
+            for mine, other in ((part.ours, part.theirs), (part.theirs, part.ours)):
                 if number in mine:
-                    cap[self.x[list(other)].any(axis=0)] = 0
+                    cap[self._hosting(other, part.ids)] = 0
         np.maximum(cap, 0, out=cap)
         return cap
+
+    def _hosting(self, kinds: Sequence[int], ids: Ints | None) -> NDArray[np.bool_]:
+        """Return the nodes in whose domain any of the kinds is."""
+        here: NDArray[np.bool_] = self.x[list(kinds)].sum(axis=0) > 0
+        if ids is None:
+            return here
+        return np.isin(ids, ids[here & (ids >= 0)])
 
     def put(self, number: int, nodes: NDArray[np.intp], pods: Ints) -> None:
         """Place pods."""
@@ -244,28 +253,26 @@ def _take(
         nodes = nodes[order]
     held = cap[nodes]
     ids = np.zeros(nodes.size, dtype=np.int64) if segments is None else segments[nodes]
-    for kinds, domains, limit in instance.domain_limits:
-        if number in kinds:
-            held = _limited(board, kinds, domains, limit, nodes, held)
+    for part in instance.domain_limits:
+        if number in part.weights:
+            held = _limited(board, number, part, nodes, held)
     pods = np.clip(need[ids] - running(held, ids), 0, held)
     used = pods > 0
     board.put(number, nodes[used], pods[used])
     return segment_sums(pods, None if segments is None else ids, instance.segment_count)
 
 
-def _limited(
-    board: Board, kinds: Sequence[int], domains: Ints, limit: int, nodes: NDArray[np.intp], held: Ints
-) -> Ints:
+def _limited(board: Board, number: int, part: Limit, nodes: NDArray[np.intp], held: Ints) -> Ints:
     """Keep a domain limit, in every segment for itself."""
     segments = board.instance.segment_ids()
-    width = int(domains.max(initial=0)) + 1
-    joint = np.where(domains >= 0, segments * width + domains, -1)
-    valid = (segments >= 0) & (joint >= 0)
-    present = board.x[list(kinds)].sum(axis=0)
-    numbers, place = np.unique(np.where(valid, joint, -1), return_inverse=True)
-    used = np.bincount(place, weights=present, minlength=numbers.size).astype(np.int64)
-    ids = np.where(valid, place, -1)[nodes]
-    return truncate(held, ids, np.maximum(limit - used, 0))
+    width = int(part.ids.max(initial=0)) + 1
+    joint = np.where((part.ids >= 0) & (segments >= 0), segments * width + part.ids, -1)
+    spent = sum(weight * board.x[kind] for kind, weight in part.weights.items())
+    numbers, place = np.unique(joint, return_inverse=True)
+    used = np.bincount(place, weights=spent, minlength=numbers.size).astype(np.int64)
+    left = np.maximum(part.limits[np.maximum(numbers, 0) % width] - used, 0) // part.weights[number]
+    ids = np.where(joint >= 0, place, -1)[nodes]
+    return truncate(held, ids, left)
 
 
 def _keys(
@@ -335,6 +342,8 @@ def _choose(instance: Instance, bounds: Bounds, board: Board, good: NDArray[np.b
 
 def settle(instance: Instance, draft: Draft) -> Draft:
     """Take away what no minimum asks for, from the nodes that hold the least of a kind."""
+    if instance.open:
+        return _thin(instance, draft)
     x, counts = draft.x, draft.counts
     instance.composition.trim(counts)
     for number, kind in enumerate(instance.kinds):
@@ -344,6 +353,29 @@ def settle(instance: Instance, draft: Draft) -> Draft:
             order = nodes[np.argsort(x[number, nodes], kind="stable")]
             held = x[number, order]
             x[number, order] -= np.clip(surplus - (np.cumsum(held) - held), 0, held)
+    return draft
+
+
+def _thin(instance: Instance, draft: Draft) -> Draft:
+    """Take away one pod after the other that neither a minimum nor another rule needs."""
+    counts, group = draft.counts, grouping(instance)
+    changed = True
+    while changed:
+        changed = False
+        for demand in reversed(range(len(counts))):
+            number = instance.kind_of[demand]
+            while instance.composition.spare(counts, demand) > 0:
+                nodes = np.flatnonzero(draft.x[number])
+                nodes = nodes[np.argsort(draft.x[number, nodes], kind="stable")]
+                for node in nodes[np.sort(np.unique(group[nodes], return_index=True)[1])].tolist():
+                    draft.x[number, node] -= 1
+                    if holds(instance, draft.x):
+                        counts[demand] -= 1
+                        changed = True
+                        break
+                    draft.x[number, node] += 1
+                else:
+                    break
     return draft
 
 

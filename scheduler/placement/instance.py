@@ -8,12 +8,25 @@ instance, split among the members of its kinds, is an answer for the problem, an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.model.rules import Once
+from scheduler.placement.between import (
+    Exclusion,
+    Following,
+    Limit,
+    Shared,
+    Spreading,
+    add,
+    apart,
+    extra_rows,
+    node_ids,
+    side,
+)
 from scheduler.placement.composition import Composition
 from scheduler.placement.problem import (
     NODE,
@@ -21,7 +34,6 @@ from scheduler.placement.problem import (
     Apart,
     AtMost,
     Demand,
-    Exclusive,
     Minimum,
     PlacementProblem,
     Within,
@@ -29,6 +41,8 @@ from scheduler.placement.problem import (
 )
 
 Ints: TypeAlias = NDArray[np.int64]
+VOLUMES = "volumes"
+"""The name under which limits of each node are reported beside the resources."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,8 +67,8 @@ class Instance:
     """See the module.
 
     free: rows (requested resources, then slots) by nodes, not negative. segments: the number of the one domain that
-    each node belongs to, -1 for none, None when there is no such rule. node_limits, domain_limits: (kinds, limit) and
-    (kinds, ids, limit). partial: one-domain rules of some kinds only, (kinds, ids). soft: domains that are preferred.
+    each node belongs to, -1 for none, None when there is no such rule. node_limits: (kinds, limit). partial: one-domain
+    rules of some kinds only, (kinds, ids). soft: domains that are preferred. The rest: see `between`.
     """
 
     problem: PlacementProblem
@@ -63,19 +77,47 @@ class Instance:
     kinds: list[Kind]
     kind_of: list[int]
     composition: Composition
-    segments: NDArray[np.int64] | None
-    segment_count: int
-    segment_level: str
-    node_limits: list[tuple[tuple[int, ...], int]]
-    domain_limits: list[tuple[tuple[int, ...], NDArray[np.int64], int]]
-    exclusives: list[tuple[tuple[int, ...], tuple[int, ...]]]
-    partial: list[tuple[tuple[int, ...], NDArray[np.int64]]]
-    soft: list[NDArray[np.int64]]
+    segments: NDArray[np.int64] | None = None
+    segment_count: int = 1
+    segment_level: str = NODE
+    node_limits: list[tuple[tuple[int, ...], int]] = field(default_factory=list)
+    domain_limits: list[Limit] = field(default_factory=list)
+    exclusions: list[Exclusion] = field(default_factory=list)
+    partial: list[tuple[tuple[int, ...], NDArray[np.int64]]] = field(default_factory=list)
+    soft: list[NDArray[np.int64]] = field(default_factory=list)
+    shared: list[Shared] = field(default_factory=list)
+    spreads: list[Spreading] = field(default_factory=list)
+    follows: list[Following] = field(default_factory=list)
+    hard: list[str] = field(default_factory=list)
 
     @property
     def size(self) -> int:
         """Number of nodes."""
         return int(self.free.shape[1])
+
+    @property
+    def countable(self) -> bool:
+        """Whether sums decide it: one kind, and at most one rule over domains that are not nodes."""
+        return len(self.kinds) == 1 and not self.partial and not self.open and len(self.domain_limits) <= 1
+
+    @property
+    def open(self) -> bool:
+        """Whether taking pods away may break a rule other than a minimum."""
+        return bool(self.spreads or self.follows)
+
+    def kinds_of(self, demands: Iterable[int]) -> tuple[int, ...]:
+        """Return the kinds of these demands."""
+        return tuple(sorted({self.kind_of[demand] for demand in demands}))
+
+    def together(self, level: str, kinds: tuple[int, ...]) -> None:
+        """Keep all pods of these kinds in one domain."""
+        if len(kinds) == len(self.kinds):
+            self.hard.append(level)
+        elif kinds:
+            ids = domain_ids(self.problem, level)
+            self.partial.append((kinds, ids))
+            for kind in kinds:
+                self.kinds[kind].cap[ids < 0] = 0
 
     def segment_ids(self) -> NDArray[np.int64]:
         """Return the segment of every node; one segment when there is no rule."""
@@ -98,9 +140,7 @@ def domain_name(problem: PlacementProblem, level: str, node: int) -> str:
 
 def domain_ids(problem: PlacementProblem, level: str) -> NDArray[np.int64]:
     """Return the domain of every node on a level."""
-    if level == NODE:
-        return np.arange(len(problem.nodes.names), dtype=np.int64)
-    return problem.nodes.domains[level].astype(np.int64)
+    return node_ids(problem, level)
 
 
 def build(problem: PlacementProblem) -> Instance:
@@ -111,26 +151,33 @@ def build(problem: PlacementProblem) -> Instance:
     for number, kind in enumerate(kind_of):
         members[kind].append(number)
     asked = sorted({int(row) for group in members for row in np.flatnonzero(demands[group[0]].requests)})
-    free = np.empty((len(asked) + 1, len(problem.nodes.names)), dtype=np.int64)
+    once = [rule for rule in problem.rules if isinstance(rule, Once) and rule.amount and rule.demands]
+    asked = sorted({*asked, *(problem.nodes.resources.index(rule.resource) for rule in once)})
+    caps = extra_rows(problem)
+    free = np.empty((len(asked) + len(caps) + 1, len(problem.nodes.names)), dtype=np.int64)
     for place, row in enumerate(asked):
         np.maximum(problem.nodes.free[row], 0, out=free[place])
+    for place, cap in enumerate(caps, start=len(asked)):
+        free[place] = cap.limits[: free.shape[1]]
     np.maximum(problem.nodes.slots, 0, out=free[-1])
-    kinds = [_kind(demands, tuple(sorted(group, key=lambda d: demands[d].name)), asked, free) for group in members]
+    rows = tuple(problem.nodes.resources[row] for row in asked)
+    shared = [Shared((), rows.index(rule.resource), rule.amount, ~rule.already) for rule in once]
+    for part, rule in zip(shared, once, strict=True):
+        part.kinds = tuple(sorted({kind_of[demand] for demand in rule.demands}))
+    kinds = []
+    for number, group in enumerate(members):
+        weights = [dict(rule.weights).get(group[0], 0) for rule in caps]
+        need = np.array([*demands[group[0]].requests[asked].tolist(), *weights, 1], dtype=np.int64)
+        spent = [part for part in shared if number in part.kinds]
+        kinds.append(_kind(demands, tuple(sorted(group, key=lambda d: demands[d].name)), need, free, spent))
     instance = Instance(
         problem=problem,
-        rows=(*(problem.nodes.resources[row] for row in asked), SLOTS),
+        rows=(*rows, *(VOLUMES for _ in caps), SLOTS),
         free=free,
         kinds=kinds,
         kind_of=kind_of,
         composition=Composition([], [], [], []),
-        segments=None,
-        segment_count=1,
-        segment_level=NODE,
-        node_limits=[],
-        domain_limits=[],
-        exclusives=[],
-        partial=[],
-        soft=[],
+        shared=shared,
     )
     _rules(instance)
     instance.composition = Composition.of(problem, [instance.kinds[kind].total for kind in kind_of])
@@ -153,10 +200,10 @@ def _merge(problem: PlacementProblem) -> list[int]:
 def _signature(problem: PlacementProblem, number: int, demand: Demand) -> tuple[object, ...]:
     sides: list[int] = []
     for rule in problem.rules:
-        if isinstance(rule, Within | Apart) and rule.demands is not None:
-            sides.append(number in rule.demands)
-        elif isinstance(rule, Exclusive):
-            sides.append((number in rule.demands_a) + 2 * (number in rule.demands_b))
+        if isinstance(rule, Within | Apart):
+            sides.append(rule.demands is None or number in rule.demands)
+        elif not isinstance(rule, Minimum | AtMost):
+            sides.extend(side(rule, number))
     return (
         demand.requests.tobytes(),
         None if demand.mask is None else demand.mask.tobytes(),
@@ -166,15 +213,19 @@ def _signature(problem: PlacementProblem, number: int, demand: Demand) -> tuple[
     )
 
 
-def _kind(demands: tuple[Demand, ...], members: tuple[int, ...], asked: list[int], free: Ints) -> Kind:
+def _kind(
+    demands: tuple[Demand, ...], members: tuple[int, ...], need: Ints, free: Ints, spent: Iterable[Shared]
+) -> Kind:
     demand = demands[members[0]]
-    need = np.empty(len(asked) + 1, dtype=np.int64)
-    need[:-1] = demand.requests[asked]
-    need[-1] = 1
     rows = tuple(int(row) for row in np.flatnonzero(need))
     cap: Ints = free[-1].copy()
+    less: dict[int, Ints] = {}
+    for part in spent:
+        less[part.row] = less.get(part.row, free[part.row]) - part.amount * part.pays
     for row in rows[:-1]:
-        np.minimum(cap, free[row] // need[row], out=cap)
+        np.minimum(cap, less.get(row, free[row]) // need[row], out=cap)
+    for left in less.values():
+        cap[left < 0] = 0
     most = sum(demands[d].count for d in members)
     if demand.max_per_node is not None:
         most = min(most, demand.max_per_node)
@@ -187,47 +238,21 @@ def _kind(demands: tuple[Demand, ...], members: tuple[int, ...], asked: list[int
 def _rules(instance: Instance) -> None:
     """Sort the rules by what the searches do with them, and lower the caps by those that one kind feels alone."""
     problem = instance.problem
-    everyone = set(range(len(problem.demands)))
-    hard: list[str] = []
     for rule in problem.rules:
-        if isinstance(rule, Minimum | AtMost):
+        if isinstance(rule, Minimum | AtMost | Once):
             continue
-        if isinstance(rule, Exclusive):
-            sides = _kinds(instance, rule.demands_a), _kinds(instance, rule.demands_b)
-            if sides[0] and sides[1]:
-                instance.exclusives.append(sides)
+        if not isinstance(rule, Apart | Within):
+            add(instance, rule)
             continue
-        whole = set(all_demands(problem, rule.demands)) == everyone
-        kinds = _kinds(instance, all_demands(problem, rule.demands))
+        kinds = instance.kinds_of(all_demands(problem, rule.demands))
         if isinstance(rule, Apart):
-            _apart(instance, rule, kinds)
-        elif not rule.hard:
-            if whole:
-                instance.soft.append(domain_ids(problem, rule.level))
-        elif whole:
-            hard.append(rule.level)
-        elif kinds:
-            ids = domain_ids(problem, rule.level)
-            instance.partial.append((kinds, ids))
-            for kind in kinds:
-                instance.kinds[kind].cap[ids < 0] = 0
-    if hard:
-        _segment(instance, hard)
-
-
-def _apart(instance: Instance, rule: Apart, kinds: tuple[int, ...]) -> None:
-    if not kinds:
-        return
-    if rule.level == NODE:
-        instance.node_limits.append((kinds, rule.limit))
-        for kind in kinds:
-            np.minimum(instance.kinds[kind].cap, rule.limit, out=instance.kinds[kind].cap)
-        return
-    ids = domain_ids(instance.problem, rule.level)
-    instance.domain_limits.append((kinds, ids, rule.limit))
-    for kind in kinds:
-        cap = instance.kinds[kind].cap
-        np.minimum(cap, rule.limit, out=cap, where=ids >= 0)
+            apart(instance, rule.level, rule.limit, kinds)
+        elif rule.hard:
+            instance.together(rule.level, kinds)
+        elif len(kinds) == len(instance.kinds):
+            instance.soft.append(domain_ids(problem, rule.level))
+    if instance.hard:
+        _segment(instance, instance.hard)
 
 
 def _segment(instance: Instance, levels: list[str]) -> None:
@@ -252,7 +277,3 @@ def _segment(instance: Instance, levels: list[str]) -> None:
     instance.segment_level = finest
     for kind in instance.kinds:
         kind.cap[joined < 0] = 0
-
-
-def _kinds(instance: Instance, demands: Iterable[int]) -> tuple[int, ...]:
-    return tuple(sorted({instance.kind_of[demand] for demand in demands}))

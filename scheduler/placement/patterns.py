@@ -91,10 +91,11 @@ def _allowed(instance: Instance, head: list[int], combos: Ints) -> NDArray[np.bo
     keep = np.ones(len(combos), dtype=np.bool_)
     for kinds, limit in instance.node_limits:
         keep &= combos[:, [place for place, number in enumerate(head) if number in kinds]].sum(axis=1) <= limit
-    for ours, theirs in instance.exclusives:
-        mine = combos[:, [place for place, number in enumerate(head) if number in ours]].any(axis=1)
-        other = combos[:, [place for place, number in enumerate(head) if number in theirs]].any(axis=1)
-        keep &= ~(mine & other)
+    for part in instance.exclusions:
+        if part.ids is None:
+            mine = combos[:, [place for place, number in enumerate(head) if number in part.ours]].any(axis=1)
+            other = combos[:, [place for place, number in enumerate(head) if number in part.theirs]].any(axis=1)
+            keep &= ~(mine & other)
     return keep
 
 
@@ -130,8 +131,8 @@ def _signatures(instance: Instance, grid: _Grid, keys: Ints, useful: list[int]) 
         if grid.last in kinds:
             picked = [place for place, number in enumerate(grid.head) if number in kinds]
             np.minimum(top, limit - grid.combos[:, picked].sum(axis=1), out=top)
-    for ours, theirs in instance.exclusives:
-        for mine, other in ((ours, theirs), (theirs, ours)):
+    for part in instance.exclusions:
+        for mine, other in ((part.ours, part.theirs), (part.theirs, part.ours)) if part.ids is None else ():
             if grid.last in mine:
                 picked = [place for place, number in enumerate(grid.head) if number in other]
                 top[grid.combos[:, picked].any(axis=1)] = 0

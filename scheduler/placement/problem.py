@@ -3,10 +3,12 @@
 Decided here: the meaning of a problem. `verify` states the same meaning as a check, and every answer must pass it.
 
 A problem asks for pods on nodes. Identical pods are one `Demand`; how many of each run where is the whole answer, so
-nothing here costs per pod. Without `maximize` an answer places exactly what the minimums ask for: taking any pod away
-would break one of them. With it, the answer places as many pods as it can, never fewer than the minimums.
+nothing here costs per pod. Without `maximize` an answer places no more than is asked for: taking any one pod away
+would break a rule. With it, the answer places as many pods as it can, never fewer than the minimums.
 
-Every rule is closed downwards (a part of what may run may run), except the minimums. The searches rely on it.
+Most rules are closed downwards (a part of what may run may run). The minimums are not, nor are `Follow` (what others
+follow may be taken away) and `Spread` (the emptiest domain may become emptier): after a search took pods away, these
+two must be looked at again. A problem with one of them is called open.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from scheduler.model.rules import Cap, Follow, MemberRule, Once, Repel, Spread
 
 Objective: TypeAlias = Literal["scores", "pack", "spread"]
 Method: TypeAlias = Literal["counting", "greedy", "pattern", "integer"]
@@ -109,15 +113,8 @@ class Apart:
     demands: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusive:
-    """No node hosts pods of both sides."""
-
-    demands_a: tuple[int, ...]
-    demands_b: tuple[int, ...]
-
-
-Rule: TypeAlias = Minimum | AtMost | Within | Apart | Exclusive
+Rule: TypeAlias = Minimum | AtMost | Within | Apart | MemberRule
+"""Those of one question alone, and those that plugins state (`scheduler.model.rules`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +211,9 @@ class Infeasible:
 class Explanation:
     """relaxations: the smallest sets of restrictions without which it fits; empty: none of up to three helps.
 
-    A restriction is a resource, "pods" (slots), "topology", "apart", "masks" or "limits". wider: (level, wider level):
-    it would fit if the one were the other. placeable: so many fit of `needed`, None: not known.
+    A restriction is a resource, "pods" (slots), "topology", "apart", "ports/anti-affinity", "affinity", "spread",
+    "volumes", "masks" or "limits". wider: (level, wider level): it would fit if the one were the other. placeable: so
+    many fit of `needed`, None: not known.
     """
 
     relaxations: tuple[tuple[str, ...], ...]
@@ -241,7 +239,7 @@ def all_demands(problem: PlacementProblem, demands: tuple[int, ...] | None) -> t
 
 
 def check_problem(problem: PlacementProblem) -> None:
-    """Raise `BadProblem` for what means nothing. Costs nothing per node."""
+    """Raise `BadProblem` for what means nothing."""
     nodes = problem.nodes
     size, width = len(nodes.names), len(nodes.resources)
     if nodes.free.shape != (width, size):
@@ -277,12 +275,8 @@ def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
             used: tuple[int, ...] = demands
             if count < 0:
                 raise BadProblem(f"{where}.count: {count} is negative")
-        case AtMost(weights, limit):
-            used = tuple(demand for demand, _ in weights)
-            if any(weight < 0 for _, weight in weights):
-                raise BadProblem(f"{where}.weights: negative")
-            if len(set(used)) < len(used):
-                raise BadProblem(f"{where}.weights: a demand is named twice")
+        case AtMost(weights, _):
+            used = _check_weights(weights, where)
         case Within(level, _, demands_or_all):
             used = demands_or_all or ()
             _check_level(problem, level, where)
@@ -291,15 +285,64 @@ def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
             if limit < 0:
                 raise BadProblem(f"{where}.limit: {limit} is negative")
             _check_level(problem, level, where)
-        case Exclusive(ours, theirs):
-            used = (*ours, *theirs)
-            if set(ours) & set(theirs):
-                raise BadProblem(f"{where}: a demand is on both sides")
         case _:
-            raise UnsupportedRule(f"{where}: this rule is not supported")
+            used = _check_member_rule(problem, rule, where)
     for demand in used:
         if not 0 <= demand < len(problem.demands):
             raise BadProblem(f"{where}: there is no demand {demand}")
+
+
+def _check_member_rule(problem: PlacementProblem, rule: MemberRule, where: str) -> tuple[int, ...]:
+    """Return the demands that it names."""
+    match rule:
+        case Repel(level, carriers, targets):
+            _check_level(problem, level, where)
+            return (*carriers, *targets)
+        case Follow():
+            _check_follow(problem, rule, where)
+            return (*rule.followers, *rule.targets)
+        case Spread():
+            _check_level(problem, rule.level, where)
+            _check_amounts(problem, rule.level, rule.present, f"{where}.present")
+            _check_nodes(problem, rule.nodes, f"{where}.nodes")
+            for field_name, number in (("max_skew", rule.max_skew), ("min_domains", rule.min_domains)):
+                if number < 1:
+                    raise BadProblem(f"{where}.{field_name}: {number} is less than 1")
+            return (*rule.carriers, *rule.counted)
+        case Cap(level, weights, limits):
+            _check_level(problem, level, where)
+            _check_amounts(problem, level, limits, f"{where}.limits")
+            return _check_weights(weights, where)
+        case Once():
+            if rule.resource not in problem.nodes.resources:
+                raise BadProblem(f"{where}.resource: there is no resource {rule.resource!r}")
+            if rule.amount < 0:
+                raise BadProblem(f"{where}.amount: {rule.amount} is negative")
+            _check_nodes(problem, rule.already, f"{where}.already")
+            return rule.demands
+        case _:
+            raise UnsupportedRule(f"{where}: this rule is not supported")
+
+
+def _check_follow(problem: PlacementProblem, rule: Follow, where: str) -> None:
+    if not rule.levels:
+        raise BadProblem(f"{where}.levels: none is given")
+    if len(rule.present) != len(rule.levels):
+        raise BadProblem(f"{where}.present: {len(rule.present)} arrays for {len(rule.levels)} levels")
+    for level, present in zip(rule.levels, rule.present, strict=True):
+        _check_level(problem, level, where)
+        _check_domains(problem, level, present.shape, f"{where}.present")
+        if rule.first and present.any():
+            raise BadProblem(f"{where}.first: nobody is the first, a followed pod is present in a domain of {level!r}")
+
+
+def _check_weights(weights: tuple[tuple[int, int], ...], where: str) -> tuple[int, ...]:
+    used = tuple(demand for demand, _ in weights)
+    if any(weight < 0 for _, weight in weights):
+        raise BadProblem(f"{where}.weights: negative")
+    if len(set(used)) < len(used):
+        raise BadProblem(f"{where}.weights: a demand is named twice")
+    return used
 
 
 def _check_level(problem: PlacementProblem, level: str, where: str) -> None:
@@ -310,6 +353,24 @@ def _check_level(problem: PlacementProblem, level: str, where: str) -> None:
         raise BadProblem(f"{where}.level: no domains are given for {level!r}")
     if ids.shape != (len(problem.nodes.names),):
         raise BadProblem(f"{where}.level: the domains of {level!r} have shape {ids.shape}")
+
+
+def _check_nodes(problem: PlacementProblem, row: NDArray[np.bool_], where: str) -> None:
+    if row.shape != (len(problem.nodes.names),):
+        raise BadProblem(f"{where}: shape {row.shape} is not ({len(problem.nodes.names)},)")
+
+
+def _check_amounts(problem: PlacementProblem, level: str, amounts: NDArray[np.int64], where: str) -> None:
+    _check_domains(problem, level, amounts.shape, where)
+    if int(amounts.min(initial=0)) < 0:
+        raise BadProblem(f"{where}: negative")
+
+
+def _check_domains(problem: PlacementProblem, level: str, shape: tuple[int, ...], where: str) -> None:
+    size = len(problem.nodes.names)
+    count = size if level == NODE else int(problem.nodes.domains[level].max(initial=-1)) + 1
+    if len(shape) != 1 or shape[0] < count:
+        raise BadProblem(f"{where}: shape {shape} does not cover the {count} domains of {level!r}")
 
 
 def dump(problem: PlacementProblem, placement: Placement | None = None) -> str:

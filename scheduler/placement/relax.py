@@ -14,6 +14,7 @@ from itertools import combinations
 
 import numpy as np
 
+from scheduler.model.rules import Cap, Follow, Once, Repel, Spread
 from scheduler.placement.engine import place
 from scheduler.placement.instance import domain_ids
 from scheduler.placement.problem import (
@@ -21,7 +22,6 @@ from scheduler.placement.problem import (
     Apart,
     AtMost,
     Demand,
-    Exclusive,
     Explanation,
     Infeasible,
     Minimum,
@@ -31,6 +31,8 @@ from scheduler.placement.problem import (
 )
 
 TOPOLOGY, APART, MASKS, LIMITS = "topology", "apart", "masks", "limits"
+REPEL, FOLLOW, SPREAD, VOLUMES = "ports/anti-affinity", "affinity", "spread", "volumes"
+_OF_RULES = ((Repel, REPEL), (Follow, FOLLOW), (Spread, SPREAD), (Cap | Once, VOLUMES), (AtMost, LIMITS))
 _LARGEST_SET = 3
 
 
@@ -66,12 +68,11 @@ def restrictions(problem: PlacementProblem) -> tuple[str, ...]:
     if any(isinstance(rule, Within) and rule.hard for rule in problem.rules):
         names.append(TOPOLOGY)
     one_each = any(demand.max_per_node is not None for demand in problem.demands)
-    if one_each or any(isinstance(rule, Apart | Exclusive) for rule in problem.rules):
+    if one_each or any(isinstance(rule, Apart) for rule in problem.rules):
         names.append(APART)
+    names.extend(name for kind, name in _OF_RULES if any(isinstance(rule, kind) for rule in problem.rules))
     if any(demand.mask is not None and not demand.mask.all() for demand in problem.demands):
         names.append(MASKS)
-    if any(isinstance(rule, AtMost) for rule in problem.rules):
-        names.append(LIMITS)
     for row, resource in enumerate(problem.nodes.resources):
         if any(demand.requests[row] for demand in problem.demands):
             names.append(resource)
@@ -89,8 +90,9 @@ def without(problem: PlacementProblem, left_out: Collection[str]) -> PlacementPr
         rule
         for rule in problem.rules
         if not (isinstance(rule, Within) and TOPOLOGY in left_out)
-        and not (isinstance(rule, Apart | Exclusive) and APART in left_out)
-        and not (isinstance(rule, AtMost) and LIMITS in left_out)
+        and not (isinstance(rule, Apart) and APART in left_out)
+        and not (isinstance(rule, Once) and rule.resource in left_out)
+        and not any(isinstance(rule, kind) and name in left_out for kind, name in _OF_RULES)
     )
     gone = [row for row, resource in enumerate(nodes.resources) if resource in left_out]
     return replace(

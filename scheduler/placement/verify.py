@@ -5,16 +5,18 @@ Returns every violated rule in words, so that a wrong answer can be read; an emp
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.model.rules import Cap, Follow, Once, Repel, Spread
 from scheduler.placement.problem import (
     NODE,
     Apart,
     AtMost,
-    Exclusive,
     Minimum,
     Placement,
     PlacementProblem,
@@ -44,8 +46,11 @@ def verify(problem: PlacementProblem, placement: Placement) -> list[str]:
         on_node = [dict(row) for row in placement.counts]
         for rule in problem.rules:
             failures.extend(_rule(problem, rule, on_node, totals))
-    if not problem.maximize and not failures:
-        failures = _surplus(problem, totals)
+        failures.extend(_follow(problem, on_node))
+        if not problem.maximize and not failures:
+            failures = _surplus(problem, on_node, totals)
+    elif not problem.maximize and not failures:
+        failures = _surplus(problem, [], totals)
     return failures
 
 
@@ -91,15 +96,24 @@ def _capacity(problem: PlacementProblem, rows: list[Row], totals: list[int]) -> 
     failures.extend(f"{view.names[node]}: {pods[node]} pods, {view.slots[node]} slots" for node in full)
     for resource, name in enumerate(view.resources):
         needs = [int(demand.requests[resource]) for demand in problem.demands]
-        if not any(needs):
+        if not any(needs) and not any(isinstance(rule, Once) for rule in problem.rules):
             continue
-        small = sum(need * total for need, total in zip(needs, totals, strict=True)) < 2**62
+        once = [rule for rule in problem.rules if isinstance(rule, Once) and rule.resource == name and rule.amount]
+        most = sum(need * total for need, total in zip(needs, totals, strict=True)) + sum(rule.amount for rule in once)
+        small = most < 2**62
         used = np.zeros(size, dtype=np.int64 if small else object)
         asked = np.zeros(size, dtype=np.bool_)
         for need, (nodes, counts) in zip(needs, rows, strict=True):
             if need:
                 used[nodes] += need * (counts if small else counts.astype(object))
                 asked[nodes] = True
+        for rule in once:
+            hosts = np.zeros(size, dtype=np.bool_)
+            for demand in rule.demands:
+                hosts[rows[demand][0]] = True
+            hosts &= ~rule.already
+            used[hosts] += rule.amount
+            asked |= hosts
         free = view.free[resource]
         over = np.flatnonzero(asked & (used > free)).tolist()
         failures.extend(f"{view.names[n]}: {used[n]} {name} asked, {free[n]} free" for n in over)
@@ -128,16 +142,138 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
                     sums[domain] = sums.get(domain, 0) + count
             sums.pop(-1, None)
             return [f"{sums[d]} in domain {d}, {rule}" for d in sorted(sums) if sums[d] > limit]
-        case Exclusive(ours, theirs):
-            here = {node for demand in ours for node in on_node[demand]}
-            there = {node for demand in theirs for node in on_node[demand]}
-            return [f"both on {problem.nodes.names[node]}, {rule}" for node in sorted(here & there)]
+        case Repel(level, carriers, targets):
+            return _repel(problem, rule, level, set(carriers), set(targets), on_node)
+        case Spread():
+            return _spread(problem, rule, on_node)
+        case Cap(level, weights, limits):
+            sums = {}
+            for demand, weight in weights:
+                for node, count in on_node[demand].items():
+                    domain = _domain(problem, level, node)
+                    sums[domain] = sums.get(domain, 0) + weight * count
+            sums.pop(-1, None)
+            over = [d for d in sorted(sums) if sums[d] > limits[d]]
+            return [f"weight {sums[d]} in domain {d} of {level!r}, at most {limits[d]}" for d in over]
+        case Follow() | Once():
+            return []  # all of them together, in `_follow` and in `_capacity`
         case _:
             raise UnsupportedRule(f"{type(rule).__name__}: this rule is not supported")
 
 
-def _surplus(problem: PlacementProblem, totals: list[int]) -> list[str]:
-    """Return the demands of which a pod could be taken away without breaking a minimum."""
+def _repel(
+    problem: PlacementProblem,
+    rule: Repel,
+    level: str,
+    carriers: set[int],
+    targets: set[int],
+    on_node: list[dict[int, int]],
+) -> list[str]:
+    """In each domain, the pairs of a carrier and another pod that it repels: there must be none."""
+    of: dict[int, list[int]] = {}
+    for demand, row in enumerate(on_node):
+        for node, count in row.items():
+            held = of.setdefault(_domain(problem, level, node), [0, 0, 0])
+            held[0] += count * (demand in carriers)
+            held[1] += count * (demand in targets)
+            held[2] += count * (demand in carriers and demand in targets)
+    of.pop(-1, None)
+    return [f"repelled in domain {d}, {rule}" for d, (ours, theirs, both) in sorted(of.items()) if ours * theirs > both]
+
+
+def _spread(problem: PlacementProblem, rule: Spread, on_node: list[dict[int, int]]) -> list[str]:
+    ids = [_domain(problem, rule.level, node) for node in range(len(problem.nodes.names))]
+    known = {domain for domain, here in zip(ids, rule.nodes, strict=True) if here and domain >= 0}
+    held = {domain: int(count) for domain, count in enumerate(rule.present)}
+    for demand in set(rule.counted):
+        for node, count in on_node[demand].items():
+            if rule.nodes[node] and ids[node] >= 0:
+                held[ids[node]] += count
+    receiving = {ids[node] for demand in set(rule.carriers) for node in on_node[demand]}
+    least = 0 if len(known) < rule.min_domains else min(held[domain] for domain in known)
+    failures = [f"spread over {rule.level!r}: on a node without the label"] if -1 in receiving else []
+    failures.extend(
+        f"spread over {rule.level!r}: {held[domain]} in domain {domain}, the least is {least}"
+        for domain in sorted(receiving - {-1})
+        if held[domain] - least > rule.max_skew
+    )
+    return failures
+
+
+def _follow(problem: PlacementProblem, on_node: list[dict[int, int]]) -> list[str]:
+    """Whether some order of placing keeps all `Follow` rules together."""
+    rules = [rule for rule in problem.rules if isinstance(rule, Follow)]
+    for rule in rules:
+        for demand in set(rule.followers):
+            for node in on_node[demand]:
+                if any(_domain(problem, level, node) < 0 for level in rule.levels):
+                    return [f"{problem.demands[demand].name}: on {problem.nodes.names[node]} without a followed label"]
+    if not rules or any(_order(problem, rules, firsts, on_node) for firsts in _firsts(problem, rules, on_node)):
+        return []
+    return [f"no order in which each pod finds those that it follows, {len(rules)} Follow"]
+
+
+_Cell: TypeAlias = tuple[int, int]
+"""A demand and a node that hosts pods of it."""
+
+
+def _firsts(
+    problem: PlacementProblem, rules: list[Follow], on_node: list[dict[int, int]]
+) -> Iterator[tuple[_Cell | None, ...]]:
+    """Yield, for all rules together, which pod is placed before all others that are followed; None: no such pod is
+    needed. Of nodes that are alike to the rules, one is tried."""
+    levels = sorted({level for rule in rules for level in rule.levels})
+    choices: list[list[_Cell | None]] = []
+    for rule in rules:
+        alike: dict[tuple[int, ...], _Cell] = {}
+        for demand in sorted(set(rule.followers) & set(rule.targets)) if rule.first else ():
+            for node in on_node[demand]:
+                alike.setdefault((demand, *(_domain(problem, level, node) for level in levels)), (demand, node))
+        choices.append([None, *alike.values()])
+    yield from product(*choices)
+
+
+def _order(
+    problem: PlacementProblem, rules: list[Follow], firsts: tuple[_Cell | None, ...], on_node: list[dict[int, int]]
+) -> bool:
+    """Place whatever may be placed, until nothing changes; True when everything is placed."""
+    waiting = [(demand, node) for demand, row in enumerate(on_node) for node in row]
+    holds = [
+        {
+            (level, int(d))
+            for level, present in zip(rule.levels, rule.present, strict=True)
+            for d in np.flatnonzero(present)
+        }
+        for rule in rules
+    ]
+    begun = [first is None for first in firsts]
+    while waiting:
+        left: list[_Cell] = []
+        for cell in waiting:
+            demand, node = cell
+            allowed = True
+            for number, rule in enumerate(rules):
+                own = firsts[number] == cell
+                if demand in rule.targets and not begun[number] and not own:
+                    allowed = False
+                if demand in rule.followers and not own:
+                    around = [(level, _domain(problem, level, node)) for level in rule.levels]
+                    allowed &= all(place in holds[number] for place in around)
+            if not allowed:
+                left.append(cell)
+                continue
+            for number, rule in enumerate(rules):
+                begun[number] |= firsts[number] == cell
+                if demand in rule.targets:
+                    holds[number].update((level, _domain(problem, level, node)) for level in rule.levels)
+        if len(left) == len(waiting):
+            return False
+        waiting = left
+    return True
+
+
+def _surplus(problem: PlacementProblem, on_node: list[dict[int, int]], totals: list[int]) -> list[str]:
+    """Return the demands of which a pod could be taken away without breaking a rule."""
     failures = []
     minimums = [rule for rule in problem.rules if isinstance(rule, Minimum)]
     placed = [sum(totals[demand] for demand in set(rule.demands)) for rule in minimums]
@@ -145,9 +281,24 @@ def _surplus(problem: PlacementProblem, totals: list[int]) -> list[str]:
         if totals[number] <= demand.minimum:
             continue
         needed = any(number in rule.demands and have <= rule.count for rule, have in zip(minimums, placed, strict=True))
-        if not needed:
+        if not needed and _removable(problem, on_node, number):
             failures.append(f"{demand.name}: {totals[number]} placed, more than the minimums ask for")
     return failures
+
+
+def _removable(problem: PlacementProblem, on_node: list[dict[int, int]], demand: int) -> bool:
+    """Whether what is not closed downwards is kept without one pod of a demand, which no minimum needs."""
+    spreads = [rule for rule in problem.rules if isinstance(rule, Spread)]
+    if not spreads and not any(isinstance(rule, Follow) for rule in problem.rules):
+        return True
+    for node, count in on_node[demand].items():
+        fewer = list(on_node)
+        fewer[demand] = {n: c for n, c in on_node[demand].items() if n != node} | (
+            {node: count - 1} if count > 1 else {}
+        )
+        if not any(_spread(problem, rule, fewer) for rule in spreads) and not _follow(problem, fewer):
+            return True
+    return False
 
 
 def _of(problem: PlacementProblem, demands: tuple[int, ...] | None) -> set[int]:

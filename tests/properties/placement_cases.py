@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import numpy as np
 from hypothesis import strategies as st
 
+from scheduler.model.rules import Cap, Follow, Once, Repel, Spread
 from scheduler.placement import (
     Apart,
     AtMost,
     Budget,
     Demand,
-    Exclusive,
     Minimum,
     NodeView,
     PlacementProblem,
@@ -22,6 +22,7 @@ from scheduler.placement import (
 
 UNIT = 2**38 + 1
 """Memory comes in odd amounts of bytes, so that nothing is exact by luck."""
+MEMBER_RULES = ("repel", "follow", "spread", "cap", "once")
 
 
 @st.composite
@@ -47,7 +48,7 @@ def problems(draw, *, rules=True, roomy=False):
     number = draw(st.integers(1, 4))
     shapes = [draw(st.lists(st.integers(0, 3), min_size=width, max_size=width)) for _ in range(draw(st.integers(1, 3)))]
     demands = tuple(_demand(draw, index, size, number, scale, draw(st.sampled_from(shapes))) for index in range(number))
-    chosen = tuple(_rules(draw, number)) if rules else ()
+    chosen = tuple(_rules(draw, number, size, nodes.resources)) if rules else ()
     return PlacementProblem(
         nodes=nodes,
         demands=demands,
@@ -77,12 +78,12 @@ def _demand(draw, index, size, number, scale, shape):
     )
 
 
-def _rules(draw, number) -> Iterator[object]:
+def _rules(draw, number, size, resources) -> Iterator[object]:
     some = st.lists(st.integers(0, number - 1), min_size=1, max_size=number, unique=True).map(tuple)
     some_or_all = st.one_of(st.none(), some)
     level = st.sampled_from(["rack", "zone", ""])
     for _ in range(draw(st.integers(0, 3))):
-        which = draw(st.sampled_from(["minimum", "at_most", "within", "apart", "exclusive"]))
+        which = draw(st.sampled_from(["minimum", "at_most", "within", "apart", *MEMBER_RULES]))
         if which == "minimum":
             yield Minimum(draw(some), draw(st.integers(0, 6)))
         elif which == "at_most":
@@ -92,10 +93,43 @@ def _rules(draw, number) -> Iterator[object]:
             yield Within(draw(level), draw(st.sampled_from([True, True, False])), draw(some_or_all))
         elif which == "apart":
             yield Apart(draw(level), draw(st.integers(0, 2)), draw(some_or_all))
-        elif number > 1:
-            cut = draw(st.integers(1, number - 1))
-            order = draw(st.permutations(range(number)))
-            yield Exclusive(tuple(order[:cut]), tuple(order[cut:][: draw(st.integers(1, 2))]))
+        else:
+            yield member_rule(draw, which, number, size, resources)
+
+
+def member_rule(draw, which, number, size, resources=("gpu",)):
+    """A rule between pods; domains are numbered 0 to 2, nodes 0 to size - 1."""
+    some = st.lists(st.integers(0, number - 1), min_size=1, max_size=number, unique=True).map(tuple)
+    level = draw(st.sampled_from(["zone", "rack", ""]))
+    flags = st.booleans()
+
+    def over(level, values):
+        count = size if level == "" else 3
+        return draw(st.lists(values, min_size=count, max_size=count))
+
+    if which == "repel":
+        return Repel(level, draw(some), draw(some))
+    if which == "follow":
+        levels = tuple(draw(st.lists(st.sampled_from(["zone", "rack", ""]), min_size=1, max_size=2, unique=True)))
+        first = draw(flags)
+        rare = st.sampled_from([False, False, True])
+        present = tuple(np.array(over(one, st.just(False) if first else rare)) for one in levels)
+        return Follow(levels, draw(some), draw(some), present, first)
+    if which == "spread":
+        present = np.array(over(level, st.integers(0, 2)), dtype=np.int64)
+        nodes = np.array(draw(st.lists(st.sampled_from([True, True, True, False]), min_size=size, max_size=size)))
+        carriers = draw(some)
+        counted = draw(st.one_of(st.just(carriers), some))
+        return Spread(
+            level, carriers, counted, present, nodes, draw(st.integers(1, 2)), draw(st.sampled_from([1, 1, 2, 3]))
+        )
+    if which == "cap":
+        weights = tuple((demand, draw(st.integers(0, 2))) for demand in draw(some))
+        return Cap(level, weights, np.array(over(level, st.integers(0, 4)), dtype=np.int64))
+    place = draw(st.integers(0, len(resources) - 1))
+    amount = draw(st.integers(0, 2)) * [1, 1000, UNIT][place]
+    already = np.array(draw(st.lists(st.sampled_from([False, False, True]), min_size=size, max_size=size)))
+    return Once(resources[place], amount, draw(some), already)
 
 
 def allowed(problem: PlacementProblem, table: list[list[int]]) -> bool:
@@ -108,6 +142,8 @@ def allowed(problem: PlacementProblem, table: list[list[int]]) -> bool:
             for rule in problem.rules
             if isinstance(rule, Minimum)
         )
+        and all(_spread_holds(problem, rule, table) for rule in problem.rules if isinstance(rule, Spread))
+        and _some_order(problem, table)
     )
 
 
@@ -129,6 +165,14 @@ def _upper(problem: PlacementProblem, table: list[list[int]]) -> bool:
             return False
         for resource in range(len(nodes.resources)):
             asked = sum(int(d.requests[resource]) * n for d, n in zip(problem.demands, pods, strict=True))
+            asked += sum(
+                rule.amount
+                for rule in problem.rules
+                if isinstance(rule, Once)
+                and rule.resource == nodes.resources[resource]
+                and not rule.already[node]
+                and any(pods[d] for d in rule.demands)
+            )
             if asked > 0 and asked > int(nodes.free[resource, node]):
                 return False
     return all(_keeps(problem, rule, table) for rule in problem.rules)
@@ -142,11 +186,19 @@ def _keeps(problem: PlacementProblem, rule: object, table: list[list[int]]) -> b
 
     if isinstance(rule, AtMost):
         return sum(weight * sum(table[d]) for d, weight in rule.weights) <= rule.limit
-    if isinstance(rule, Exclusive):
+    if isinstance(rule, Repel):
+        where = [(d, domain(rule.level, n)) for d, row in enumerate(table) for n in range(size) for _ in range(row[n])]
         return not any(
-            any(table[d][node] for d in rule.demands_a) and any(table[d][node] for d in rule.demands_b)
-            for node in range(size)
+            one in rule.carriers and other in rule.targets and here == there >= 0 and first != second
+            for first, (one, here) in enumerate(where)
+            for second, (other, there) in enumerate(where)
         )
+    if isinstance(rule, Cap):
+        spent: dict[int, int] = {}
+        for demand, weight in rule.weights:
+            for node in range(size):
+                spent[domain(rule.level, node)] = spent.get(domain(rule.level, node), 0) + weight * table[demand][node]
+        return all(amount <= rule.limits[number] for number, amount in spent.items() if number >= 0)
     if isinstance(rule, Within | Apart):
         demands = range(len(table)) if rule.demands is None else rule.demands
         pods: dict[int, int] = {}
@@ -158,6 +210,57 @@ def _keeps(problem: PlacementProblem, rule: object, table: list[list[int]]) -> b
             return not rule.hard or (len(pods) <= 1 and -1 not in pods)
         return all(n <= rule.limit for number, n in pods.items() if number != -1)
     return True
+
+
+def _spread_holds(problem: PlacementProblem, rule: Spread, table: list[list[int]]) -> bool:
+    size = len(problem.nodes.names)
+    ids = list(range(size)) if rule.level == "" else problem.nodes.domains[rule.level].tolist()
+    held = rule.present.tolist()
+    for demand in rule.counted:
+        for node in range(size):
+            if rule.nodes[node] and ids[node] >= 0:
+                held[ids[node]] += table[demand][node]
+    domains = {ids[node] for node in range(size) if rule.nodes[node] and ids[node] >= 0}
+    least = min(held[d] for d in domains) if len(domains) >= rule.min_domains else 0
+    receiving = {ids[node] for demand in rule.carriers for node in range(size) if table[demand][node]}
+    return all(d >= 0 and held[d] - least <= rule.max_skew for d in receiving)
+
+
+def _some_order(problem: PlacementProblem, table: list[list[int]]) -> bool:
+    """Try every order of placing the pods one by one."""
+    rules = [rule for rule in problem.rules if isinstance(rule, Follow)]
+    if not rules:
+        return True
+    size = len(problem.nodes.names)
+
+    def domain(level: str, node: int) -> int:
+        return node if level == "" else int(problem.nodes.domains[level][node])
+
+    def may(demand: int, node: int, placed: tuple[tuple[int, int], ...]) -> bool:
+        for rule in rules:
+            if demand not in rule.followers:
+                continue
+            around = [domain(level, node) for level in rule.levels]
+            if -1 in around:
+                return False
+            before = [n for d, n in placed if d in rule.targets]
+            if rule.first and demand in rule.targets and not before:
+                continue
+            for level, here, present in zip(rule.levels, around, rule.present, strict=True):
+                if not present[here] and here not in [domain(level, n) for n in before]:
+                    return False
+        return True
+
+    tried: set[tuple[tuple[int, int], ...]] = set()
+
+    def order(placed: tuple[tuple[int, int], ...]) -> bool:
+        if placed in tried:
+            return False
+        tried.add(placed)
+        cells = [(d, n) for d in range(len(table)) for n in range(size) if placed.count((d, n)) < table[d][n]]
+        return not cells or any(may(d, n, placed) and order(tuple(sorted((*placed, (d, n))))) for d, n in cells)
+
+    return order(())
 
 
 def most(problem: PlacementProblem) -> int | None:
@@ -234,8 +337,87 @@ def larger(seed: int) -> PlacementProblem:
         AtMost(tuple((d, int(random.integers(0, 4)) * UNIT) for d in some()), int(random.integers(0, 41)) * UNIT),
         Within("rack"),
         Apart("", int(random.integers(1, 4)), some()),
-        Exclusive((0,), tuple(range(1, number))),
+        Repel("", (0,), tuple(range(1, number))),
     ]
     rules = tuple(rule for rule in possible if random.random() < 0.2)
     budget = Budget(deterministic_time=5.0, wall_limit=60.0, max_domains=1000)
     return PlacementProblem(nodes, tuple(demands), rules, budget=budget, maximize=bool(random.random() < 0.3))
+
+
+def crossing(seed: int, kinds: tuple[str, ...] = MEMBER_RULES) -> PlacementProblem:
+    """A problem of up to 5 nodes and 6 pods in which rules between pods decide, of the named kinds and others."""
+    random = np.random.default_rng(seed)
+
+    def chance(share: float) -> bool:
+        return bool(random.random() < share)
+
+    def some() -> tuple[int, ...]:
+        return tuple(sorted(random.permutation(number)[: random.integers(1, number + 1)].tolist()))
+
+    size, number = int(random.integers(2, 6)), int(random.integers(1, 4))
+    labels = [-1, 0, 0, 0, 1, 1, 1, 2, 2]
+    nodes = NodeView(
+        names=[f"n{node}" for node in range(size)],
+        resources=("gpu", "disk"),
+        free=random.integers(1, 7, (2, size)).astype(np.int64),
+        slots=random.integers(1, 7, size).astype(np.int64),
+        domains={level: random.choice(labels, size).astype(np.int32) for level in ("zone", "rack")},
+    )
+    demands, left = [], 6
+    for index in range(number):
+        count = int(random.integers(1, min(4, left - (number - 1 - index)) + 1))
+        left -= count
+        requests = np.array([random.choice([0, 0, 1, 2]), random.choice([0, 0, 0, 1])], dtype=np.int64)
+        mask = random.random(size) < 0.7 if chance(0.2) else None
+        scores = random.integers(-2, 3, size).astype(np.int64) if chance(0.2) else None
+        minimum = int(random.choice([0, count // 2, count, count]))
+        demands.append(Demand(f"d{index}", requests, count, minimum, mask, scores, 1 if chance(0.1) else None))
+    rules: list[object] = [_crossing_rule(random, kinds, number, size) for _ in range(random.integers(1, 4))]
+    if chance(0.2):
+        rules.append(Minimum(some(), int(random.integers(0, 5))))
+    if chance(0.2):
+        rules.append(Within(str(random.choice(["zone", "rack"])), chance(0.8), None if chance(0.5) else some()))
+    if chance(0.1):
+        rules.append(Apart(str(random.choice(["zone", "rack", ""])), int(random.integers(1, 3)), some()))
+    if chance(0.1):
+        rules.append(AtMost(tuple((demand, 1) for demand in some()), int(random.integers(1, 6))))
+    return PlacementProblem(
+        nodes,
+        tuple(demands),
+        tuple(rules),
+        budget=Budget(deterministic_time=5.0, wall_limit=60.0, max_domains=1000),
+        objective=random.choice(["pack", "spread", "scores"]),
+        maximize=chance(0.4),
+    )
+
+
+def _crossing_rule(random, kinds, number, size) -> object:
+    """As `member_rule`, by a random generator: thousands of problems a minute."""
+
+    def some() -> tuple[int, ...]:
+        return tuple(sorted(random.permutation(number)[: random.integers(1, number + 1)].tolist()))
+
+    def over(level, values):
+        return random.choice(values, size if level == "" else 3)
+
+    which, level = random.choice(kinds), str(random.choice(["zone", "rack", ""]))
+    if which == "repel":
+        carriers = some()
+        return Repel(level, carriers, carriers if random.random() < 0.5 else some())
+    if which == "follow":
+        levels = [["zone"], ["rack"], [""], ["zone", "rack"], ["zone", ""]][random.integers(5)]
+        first = bool(random.random() < 0.6)
+        present = tuple(over(one, [False] if first else [False, False, True]).astype(np.bool_) for one in levels)
+        followers = some()
+        return Follow(tuple(levels), followers, followers if random.random() < 0.3 else some(), present, first)
+    if which == "spread":
+        carriers = some()
+        counted = carriers if random.random() < 0.6 else some()
+        present = over(level, [0, 0, 0, 1, 2]).astype(np.int64)
+        eligible = random.random(size) < 0.85
+        return Spread(
+            level, carriers, counted, present, eligible, int(random.integers(1, 3)), int(random.choice([1, 1, 1, 2, 3]))
+        )
+    if which == "cap":
+        return Cap(level, tuple((d, int(random.integers(0, 3))) for d in some()), over(level, [0, 1, 2, 3, 4, 6]))
+    return Once(str(random.choice(["gpu", "disk"])), int(random.integers(0, 3)), some(), random.random(size) < 0.3)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
+from scheduler.model.rules import Follow, Repel, Spread
 from scheduler.placement import Infeasible, Placement, explain, place, verify
 from scheduler.placement.engine import ALL, place_by
 from scheduler.placement.relax import without
@@ -86,8 +87,9 @@ def _permuted(problem, order, place_of):
     for rule in problem.rules:
         if hasattr(rule, "weights"):
             rules.append(replace(rule, weights=tuple((place_of[d], w) for d, w in rule.weights)))
-        elif hasattr(rule, "demands_a"):
-            rules.append(replace(rule, demands_a=moved(rule.demands_a), demands_b=moved(rule.demands_b)))
+        elif isinstance(rule, Repel | Spread | Follow):
+            sides = [name for name in ("carriers", "targets", "counted", "followers") if hasattr(rule, name)]
+            rules.append(replace(rule, **{side: moved(getattr(rule, side)) for side in sides}))
         else:
             rules.append(replace(rule, demands=moved(rule.demands)))
     return replace(problem, demands=tuple(problem.demands[d] for d in order), rules=tuple(rules))

@@ -9,11 +9,12 @@ import sys
 import numpy as np
 import pytest
 
+from scheduler.model.rules import Repel
 from scheduler.placement import (
+    NODE,
     Apart,
     AtMost,
     Budget,
-    Exclusive,
     Infeasible,
     Minimum,
     Placement,
@@ -186,12 +187,12 @@ def test_roles_may_have_a_domain_of_their_own():
     assert set(where(answer, 0)) in ({0, 1}, {2, 3})
 
 
-def test_exclusive_sides_share_no_node():
+def test_repelled_pods_share_no_node():
     view = nodes((8, 100), (8, 100))
     roles = [pods("a", 2, gpu=1), pods("b", 2, gpu=1)]
-    answer = place(problem(view, roles, Exclusive((0,), (1,))))
+    answer = place(problem(view, roles, Repel(NODE, (0,), (1,))))
     assert not set(where(answer, 0)) & set(where(answer, 1))
-    assert isinstance(place(problem(nodes((8, 100)), roles, Exclusive((0,), (1,)))), Infeasible)
+    assert isinstance(place(problem(nodes((8, 100)), roles, Repel(NODE, (0,), (1,)))), Infeasible)
 
 
 def test_a_queue_row_in_bytes_holds_exactly():

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from scheduler.model.rules import Repel
 from scheduler.placement import (
+    NODE,
     Apart,
     AtMost,
     BadProblem,
-    Exclusive,
     Minimum,
     Placement,
     UnsupportedRule,
@@ -45,7 +46,6 @@ class Invented:
         ([pods("w", 1)], [Minimum((0,), -1)], r"rule 0 \(Minimum\).count"),
         ([pods("w", 1)], [AtMost(((0, -1),), 1)], r"rule 0 \(AtMost\).weights: negative"),
         ([pods("w", 1)], [AtMost(((0, 1), (0, 2)), 1)], r"rule 0 \(AtMost\).weights: a demand is named twice"),
-        ([pods("w", 1)], [Exclusive((0,), (0,))], r"rule 0 \(Exclusive\): a demand is on both sides"),
     ],
 )
 def test_nonsense_is_refused_by_name_and_field(demands, rules, message):
@@ -86,15 +86,15 @@ def test_verify_says_what_is_wrong(counts, rules, message):
     assert any(__import__("re").search(message, failure) for failure in failures), failures
 
 
-def test_verify_knows_slots_masks_crowds_and_exclusive_sides():
+def test_verify_knows_slots_masks_crowds_and_repelled_pods():
     view = nodes((9, 9), (9, 9), slots=[1, 9])
     roles = [pods("a", 2, on=[1], size=2), pods("b", 1, max_per_node=0)]
     wrong = Placement((((0, 2),), ((0, 1),)), "greedy")
-    failures = " | ".join(verify(problem(view, roles, Exclusive((0,), (1,))), wrong))
+    failures = " | ".join(verify(problem(view, roles, Repel(NODE, (0,), (1,))), wrong))
     assert "n0: 3 pods, 1 slots" in failures
     assert "a: on n0, which may not host it" in failures
     assert "b: more than 0 on n0" in failures
-    assert "both on n0" in failures
+    assert "repelled in domain 0" in failures
 
 
 def test_verify_objects_to_pods_that_nothing_asks_for_unless_as_many_as_possible_are_wanted():

@@ -1,0 +1,126 @@
+"""Whether pods where they stand keep the rules that are not closed downwards: spreading, and an order for those that
+follow others. Also which nodes are alike to all rules over domains.
+
+The searches ask this after they took pods away. It shares no code with `verify`, which judges what they answer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler.placement.between import Following, Spreading
+from scheduler.placement.instance import Instance, Ints
+
+
+def grouping(instance: Instance) -> Ints:
+    """Return a number for each node; nodes of one number are in the same domains of every rule between pods."""
+    columns: list[Ints] = []
+    for spread in instance.spreads:
+        columns.extend((spread.ids, spread.nodes.astype(np.int64)))
+    for follow in instance.follows:
+        columns.extend(follow.ids)
+    columns.extend(part.ids for part in instance.domain_limits)
+    columns.extend(part.ids for part in instance.exclusions if part.ids is not None)
+    columns.extend(ids for _, ids in instance.partial)
+    group = np.zeros(instance.size, dtype=np.int64)
+    for column in columns:
+        values, place = np.unique(column, return_inverse=True)
+        group = np.unique(group * values.size + place, return_inverse=True)[1].astype(np.int64)
+    return group
+
+
+def holds(instance: Instance, x: Ints) -> bool:
+    """Whether pods (kinds by nodes) keep what is not closed downwards."""
+    return all(spreads(part, x) for part in instance.spreads) and follows(instance, x)
+
+
+def held(part: Spreading, x: Ints) -> Ints:
+    """Return the pods that count in each domain."""
+    pods = x[list(part.counted)].sum(axis=0) if part.counted else np.zeros(x.shape[1], dtype=np.int64)
+    inside = part.nodes & (pods > 0)
+    placed = np.bincount(part.ids[inside], weights=pods[inside], minlength=part.present.size)
+    return part.present + placed.astype(np.int64)
+
+
+def spreads(part: Spreading, x: Ints) -> bool:
+    """Whether no domain that received pods is ahead of the emptiest by more than the skew."""
+    count = held(part, x)
+    least = 0 if part.floor else int(count[part.domains].min())
+    receiving = part.ids[x[list(part.carriers)].any(axis=0)]
+    return bool((receiving >= 0).all() and (count[receiving] <= least + part.skew).all())
+
+
+def follows(instance: Instance, x: Ints) -> bool:
+    """Whether the pods can be placed in some order. Where somebody has to be the first, every choice is tried."""
+    rules = instance.follows
+    if not rules:
+        return True
+    group = grouping(instance)
+    firsts = np.unique(group, return_index=True)[1]
+    pods = np.zeros((x.shape[0], firsts.size), dtype=np.bool_)
+    for kind in range(x.shape[0]):
+        pods[kind, group[x[kind] > 0]] = True
+    ids = [[each[firsts] for each in rule.ids] for rule in rules]
+    needing = [number for number, rule in enumerate(rules) if rule.first and _both(rule, pods).any()]
+    return _ordered(rules, ids, pods, {}, needing)
+
+
+def _both(rule: Following, pods: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Ints:
+    """Return (kind, group) pairs that may be the first of a rule."""
+    kinds = [kind for kind in rule.followers if kind in rule.targets]
+    return np.array([(kind, group) for kind in kinds for group in np.flatnonzero(pods[kind])], dtype=np.int64)
+
+
+def _ordered(
+    rules: list[Following],
+    ids: list[list[Ints]],
+    pods: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+    chosen: dict[int, tuple[int, int]],
+    open_rules: list[int],
+) -> bool:
+    """Place what may be placed until nothing changes; where that is not all, choose the first pod of one more rule."""
+    if _reach(rules, ids, pods, chosen):
+        return True
+    for place, number in enumerate(open_rules):
+        for kind, group in _both(rules[number], pods).tolist():
+            if _ordered(rules, ids, pods, {**chosen, number: (kind, group)}, open_rules[place + 1 :]):
+                return True
+    return False
+
+
+def _reach(
+    rules: list[Following],
+    ids: list[list[Ints]],
+    pods: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+    chosen: dict[int, tuple[int, int]],
+) -> bool:
+    there = [[present.copy() for present in rule.present] for rule in rules]
+    waiting = pods.copy()
+    begun = [number not in chosen for number in range(len(rules))]
+    changed = True
+    while changed and waiting.any():
+        changed = False
+        for kind in np.flatnonzero(waiting.any(axis=1)).tolist():
+            may = waiting[kind].copy()
+            for number, rule in enumerate(rules):
+                own = np.zeros(may.size, dtype=np.bool_)
+                if number in chosen and chosen[number][0] == kind:
+                    own[chosen[number][1]] = True
+                if kind in rule.targets and not begun[number]:
+                    may &= own
+                if kind in rule.followers:
+                    around = np.ones(may.size, dtype=np.bool_)
+                    for each, present in zip(ids[number], there[number], strict=True):
+                        around &= (each >= 0) & present[np.maximum(each, 0)]
+                    may &= own | around
+            if not may.any():
+                continue
+            changed = True
+            waiting[kind] &= ~may
+            for number, rule in enumerate(rules):
+                if number in chosen and chosen[number][0] == kind and may[chosen[number][1]]:
+                    begun[number] = True
+                if kind in rule.targets:
+                    for each, present in zip(ids[number], there[number], strict=True):
+                        present[each[may & (each >= 0)]] = True
+    return not waiting.any()
