@@ -72,6 +72,12 @@ def _session(quick: bool) -> list[Row]:
     ]
 
 
+def _parity(quick: bool) -> list[Row]:
+    from tests.perf import bench_parity
+
+    return bench_parity.rows(quick)
+
+
 CASES: dict[str, Callable[[bool], list[Row]]] = {
     "engine": _engine,
     "session": _session,
@@ -79,6 +85,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "idle": _idle,
     "memory": _memory,
     "endtoend": _end_to_end,
+    "parity": _parity,
 }
 
 

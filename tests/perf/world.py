@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,8 @@ GPU = "example.com/gpu"
 IN_FLIGHT = 48
 POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/bench/podgroups"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+NODES = "/api/v1/nodes"
+NO_LABELS: Mapping[str, str] = {}
 
 Json = dict[str, Any]
 
@@ -83,13 +85,15 @@ def make(server: Server, requests: Iterable[tuple[str, bytes]]) -> None:
     uvloop.run(post_all(server, requests))
 
 
-def delete_pods(server: Server) -> None:
-    """Delete every pod of the benchmarks at once."""
+def delete_all(server: Server, path: str) -> None:
+    """Delete every object of a collection at once. Raises RuntimeError when that is refused."""
 
     async def work() -> None:
         options = {"gracePeriodSeconds": 0, "kind": "DeleteOptions", "apiVersion": "v1"}
-        async with session(server) as http, http.delete(PODS, json=options) as answer:
-            await answer.read()
+        async with session(server) as http, http.delete(path, json=options) as answer:
+            text = await answer.read()
+            if answer.status >= 300:
+                raise RuntimeError(f"DELETE {path}: {answer.status}: {text[:300]!r}")
 
     uvloop.run(work())
 
@@ -103,25 +107,34 @@ def namespace() -> tuple[str, bytes]:
     return "/api/v1/namespaces", json.dumps(body).encode()
 
 
-def nodes(count: int, *, cpu: int = 96, gpu: int = 16, slots: int = 110) -> Iterator[tuple[str, bytes]]:
-    """Yield Ready nodes."""
+def node_name(number: int) -> str:
+    """Return the name of a node."""
+    return f"node-{number:05}"
+
+
+def node(number: int, *, cpu: int = 96, gpu: int = 16, slots: int = 110, labels: Mapping[str, str] = NO_LABELS) -> Json:
+    """Return a Ready node; `labels` beside its host name, system and rack."""
+    name = node_name(number)
     resources = {"cpu": str(cpu), "memory": "512Gi", GPU: str(gpu), "pods": str(slots)}
+    own = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "rack": f"r{number // 32:03}"}
+    status = {
+        "capacity": resources,
+        "allocatable": resources,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {**own, **labels}},
+        "spec": {},
+        "status": status,
+    }
+
+
+def nodes(count: int) -> Iterator[tuple[str, bytes]]:
+    """Yield Ready nodes."""
     for number in range(count):
-        name = f"node-{number:05}"
-        labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "rack": f"r{number // 32:03}"}
-        status = {
-            "capacity": resources,
-            "allocatable": resources,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
-        }
-        body = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": name, "labels": labels},
-            "spec": {},
-            "status": status,
-        }
-        yield "/api/v1/nodes", json.dumps(body).encode()
+        yield NODES, json.dumps(node(number)).encode()
 
 
 def pod(name: str, scheduler: str, *, group: str = "", node: str = "", cpu: str = "1", gpu: int = 1) -> Json:
