@@ -124,7 +124,10 @@ def problem_of(session: Session, ask: Ask, relations: Relations, *, empty: bool 
     rules = _leveled(session, relations.rules)
     levels = dict.fromkeys(wish.label for wish in ask.wishes)
     levels.update(dict.fromkeys(level for rule in (*rules, *relations.wanted) for level in _levels(rule) if level))
-    domains = {level: session.domains(level) for level in levels}
+    own: dict[str, tuple[NDArray[np.int32], tuple[str, ...]]] = {
+        level.name: (level.ids, ()) for level in relations.levels
+    }
+    domains = {level: own[level] if level in own else session.domains(level) for level in levels}
     free, slots = (table.allocatable, table.slots) if empty else (session.free, session.open_slots)
     if relations.extras:
         free = np.vstack([free, *(extra.free for extra in relations.extras)])

@@ -20,6 +20,7 @@ from scheduler.framework.relations import NO_RELATIONS, Members, Relations, Scor
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import NodeClass
 from scheduler.model.pods import Pod, Shape
+from scheduler.model.podvolumes import VolumeStep
 from scheduler.model.queues import Queue
 from scheduler.model.resources import Amounts
 from scheduler.model.verdict import Verdict
@@ -201,6 +202,16 @@ class Hooks:
         """Tell all plugins."""
         for hook in self._of["on_place"]:
             hook(members, view, undone=undone)
+
+    def prepares(self, members: tuple[tuple[Pod, int], ...], view: View) -> tuple[VolumeStep, ...]:
+        """Return what all plugins want done before these members are bound."""
+        steps: tuple[VolumeStep, ...] = ()
+        for hook in self._of["prepares"]:
+            answer = hook(members, view)
+            if not isinstance(answer, tuple):
+                raise hook.wrong(answer, "a tuple of steps")
+            steps += answer
+        return steps
 
     def may_evict(self, preemptor: GroupState, victims: tuple[Pod, ...]) -> Opinion:
         """Return the intersection of all opinions; no plugin having one, that nobody has."""

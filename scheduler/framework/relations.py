@@ -60,6 +60,17 @@ class Extra:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """Domains that no node label names, for the rules of this question only (nodes that share volumes, say).
+
+    name: like no label of a node. ids: the number of each node's domain, -1 for none.
+    """
+
+    name: str
+    ids: NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Scored:
     """Scores of a kind over the nodes, 0 to 100, higher is better; multiplied by the plugin's weight."""
 
@@ -69,13 +80,17 @@ class Scored:
 
 @dataclass(frozen=True, eq=False)
 class Relations:
-    """rules: must hold. wanted: rules that are kept together when that leaves no member without a place."""
+    """rules: must hold. wanted: rules that are kept together when that leaves no member without a place.
+
+    levels: those that the rules name beside node labels.
+    """
 
     bars: tuple[Bar, ...] = ()
     rules: tuple[MemberRule, ...] = ()
     wanted: tuple[MemberRule, ...] = ()
     extras: tuple[Extra, ...] = ()
     scores: tuple[Scored, ...] = ()
+    levels: tuple[Level, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.bars or self.rules or self.wanted or self.extras or self.scores)
@@ -86,7 +101,7 @@ class Relations:
         if not self:
             return b""
         made = blake2b(digest_size=16)
-        for part in _content((self.bars, self.rules, self.wanted, self.extras, self.scores)):
+        for part in _content((self.bars, self.rules, self.wanted, self.extras, self.scores, self.levels)):
             made.update(part)
         return made.digest()
 
@@ -121,6 +136,7 @@ def combined(parts: Iterable[Relations]) -> Relations:
         wanted=tuple(rule for part in some for rule in part.wanted),
         extras=tuple(extra for part in some for extra in part.extras),
         scores=tuple(one for part in some for one in part.scores),
+        levels=tuple(level for part in some for level in part.levels),
     )
 
 
