@@ -1,7 +1,7 @@
 """`muster why`: why a pod or a gang waits, from what the scheduler wrote on the objects, and who holds what it needs.
 
-Decided here: what is told. The reason is the scheduler's; the holders are counted from the pods as they are now. Works
-with a read-only kubeconfig and without a running scheduler.
+Decided here: what is told. The reason is the scheduler's; the room and its holders are counted, in `room`, from the
+pods as they are now. Works with a read-only kubeconfig and without a running scheduler.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from typing import Any
 from scheduler.cli import reading
 from scheduler.cli.get import dialect_of, phase_of, waiting_reason
 from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, emit, note, table, with_client
+from scheduler.cli.room import left_out, scarce, sentence
 from scheduler.cluster.client import ApiClient, ApiError
-from scheduler.cluster.members import group_key, holder
+from scheduler.cluster.members import group_key
 from scheduler.model.groups import GroupState, PodGroup
-from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
-from scheduler.model.quantity import format_amount
-from scheduler.model.resources import Amounts, add
 
 Facts = dict[str, Any]
 _KINDS = {
@@ -124,10 +122,9 @@ def _shapes(pods: Iterable[tuple[Pod, Shape]]) -> Iterable[tuple[str, Shape]]:
 
 
 async def _scarce(client: ApiClient, state: GroupState, reason: str, shapes: Mapping[str, Shape]) -> Facts:
-    """Return, for each resource of which the waiting members want more than is free, who holds it."""
+    """Return who holds each resource of which less is free, where the waiting members may run, than they want."""
     if not state.waiting:
         return {}
-    wanted = dict(add(*(shapes[pod.shape].requests for pod in state.waiting)))
     try:
         nodes, everyone = await reading.nodes(client), await reading.pods(client, None)
     except ApiError as error:
@@ -136,54 +133,8 @@ async def _scarce(client: ApiClient, state: GroupState, reason: str, shapes: Map
         note(f"who holds what is not shown: {error}")
         return {}
     groups = {state.key: state.group} if state.group.dialect == "owner" else {}
-    rows = []
-    for resource, needed in wanted.items():
-        have = sum(dict(node.allocatable).get(resource, 0) for node in nodes)
-        held = _held(everyone, resource, groups)
-        free = _free(nodes, everyone, resource)
-        if needed <= free and resource not in reason:
-            continue
-        rows.append(
-            {
-                "resource": resource,
-                "wanted": format_amount(resource, needed),
-                "free": format_amount(resource, free),
-                "allocatable": format_amount(resource, have),
-                "holders": held,
-            }
-        )
+    rows = scarce([shapes[pod.shape] for pod in state.waiting], nodes, everyone, reason, groups)
     return {"resources": rows} if rows else {}
-
-
-def _amount(requests: Amounts, resource: str) -> int:
-    return dict(requests).get(resource, 0)
-
-
-def _free(nodes: list[Node], pods: list[tuple[Pod, Shape]], resource: str) -> int:
-    """Return what is free on nodes that take pods."""
-    left = {
-        node.name: _amount(node.allocatable, resource) for node in nodes if not node.unschedulable and not node.deleting
-    }
-    for pod, shape in pods:
-        if pod.node in left and not pod.finished:
-            left[pod.node] -= _amount(reading.requests(pod, shape), resource)
-    return sum(max(0, value) for value in left.values())
-
-
-def _held(pods: list[tuple[Pod, Shape]], resource: str, groups: Mapping[str, PodGroup]) -> list[Facts]:
-    """Return who holds a resource, the largest first."""
-    found: dict[str, tuple[int, int, dict[str, None]]] = {}
-    for pod, shape in pods:
-        value = _amount(reading.requests(pod, shape), resource) if pod.node and not pod.finished else 0
-        if value:
-            name = holder(pod, group_key(pod, groups))
-            count, total, where = found.get(name, (0, 0, {}))
-            found[name] = (count + 1, total + value, {**where, pod.node: None})
-    ordered = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))
-    return [
-        {"holder": name, "pods": count, "amount": format_amount(resource, total), "nodes": sorted(where)}
-        for name, (count, total, where) in ordered
-    ]
 
 
 def _tell(facts: Facts) -> None:
@@ -192,7 +143,8 @@ def _tell(facts: Facts) -> None:
         lines["group"] = f"{lines['group']} ({facts['dialect']})"
         needed = "minimum unknown" if facts["minimum"] is None else f"{facts['minimum']} needed"
         gated = f", {facts['gated']} gated" if facts["gated"] else ""
-        lines["members"] = f"{facts['bound']} bound, {needed}, {facts['existing']} exist{gated}"
+        exist = "exists" if facts["existing"] == 1 else "exist"
+        lines["members"] = f"{facts['bound']} bound, {needed}, {facts['existing']} {exist}{gated}"
     lines["reason"] = facts["reason"] or "-"
     width = max(len(key) for key in lines)
     for key, value in lines.items():
@@ -203,11 +155,11 @@ def _tell(facts: Facts) -> None:
         print()
         table(facts["members"], ("pod", "node", "state", "reason"))
     for row in facts.get("resources", ()):
-        amounts = f"{row['wanted']} wanted, {row['free']} free, {row['allocatable']} on all nodes"
-        print(f"\n{row['resource']}: {amounts}; held by")
-        table([{**held, "nodes": _shortened(held["nodes"])} for held in row["holders"]], _HELD)
-        if not row["holders"]:
-            print("nobody")
+        print(f"\n{sentence(row)}" + ("; held by" if row["holders"] else ", held by nobody" if row["nodes"] else ""))
+        if row["holders"]:
+            table([{**held, "nodes": _shortened(held["nodes"])} for held in row["holders"]], _HELD)
+        if row["excluded"]:
+            print(left_out(row))
 
 
 _ASIDE = ("dialect", "minimum", "bound", "existing", "gated", "members", "resources", "problems", "reason")

@@ -187,6 +187,7 @@ def test_why_of_a_gang_tells_reason_members_and_who_holds_what(muster: CliRunner
     }  # fmt: skip
     (resource,) = told["resources"]
     assert (resource["resource"], resource["wanted"], resource["free"]) == (GPU, "2", "1")
+    assert (resource["allocatable"], resource["nodes"], resource["excluded"]) == ("4", 2, {})
     assert resource["holders"] == [{"holder": "default/hog", "pods": 3, "amount": "3", "nodes": ["n1", "n2"]}]
 
 
@@ -194,7 +195,7 @@ def test_why_reads_well(muster: CliRunner) -> None:
     text = _run(muster, "why", "group/train").stdout
     assert "members  0 bound, 2 needed, 3 exist, 1 gated\n" in text
     assert f"reason   {WORDS}\n" in text
-    assert f"{GPU}: 2 wanted, 1 free, 4 on all nodes; held by\n" in text
+    assert f"{GPU}: 2 wanted, 1 of 4 free on the 2 nodes that may run it; held by\n" in text
     assert ["default/hog", "3", "3", "n1,", "n2"] in [line.split() for line in text.splitlines()]
 
 
