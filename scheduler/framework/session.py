@@ -273,11 +273,15 @@ class Session:
 
     def decide(self, places: Sequence[Place]) -> None:
         """Take over the placements of a committed statement; only `Statement.commit` calls this."""
+        queues: dict[str, int] = {}
         for place in places:
             self.places.append(place)
             self.placed_of.setdefault(place.group, []).append(place)
             self.count("pods_placed", float(len(place.assignments)))
-        self.count("groups_placed", float(len(places)))
+            queue = self.queue_of(self.snapshot.groups[place.group])
+            queues[queue] = queues.get(queue, 0) + 1
+        for queue, number in queues.items():
+            self.count("groups_placed", float(number), queue=queue)
 
     def reject(self, state: GroupState, why: Verdict) -> None:
         """Leave a verdict on a group that has to wait."""

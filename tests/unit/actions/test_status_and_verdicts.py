@@ -40,6 +40,16 @@ def phase(w: World, name: str) -> str:
     return status.phase if status is not None else ""
 
 
+def test_groups_are_counted_by_the_queue_in_which_they_were_placed() -> None:
+    w = world().nodes(1, gpu=4).queue("q")
+    w.gang("a", 2, queue="q")
+    w.gang("b", 1)
+    w.gang("c", 1)
+    counters = w.session().counters
+    assert (counters['groups_placed{queue="q"}'], counters['groups_placed{queue="default"}']) == (1.0, 2.0)
+    assert counters["pods_placed"] == 4.0
+
+
 # -- phases -----------------------------------------------------------------------------------------------------------
 
 

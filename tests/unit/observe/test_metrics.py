@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from scheduler.observe.metrics import UNDECLARED, Metrics, resource_of
+import scheduler
+from scheduler.observe.metrics import _ALIASES, _COUNTERS, _HISTOGRAMS, UNDECLARED, Metrics, resource_of
 
 
 @dataclass
@@ -61,15 +64,31 @@ def test_the_figures_of_a_session_are_durations_and_counters():
     metrics.session(
         Done(
             {"session": 0.2, "allocate": 0.1},
-            {"groups_placed": 3.0, 'plugin_failures{hook="filter",plugin="mine"}': 1.0, "session_failures": 1.0},
+            {
+                'groups_placed{queue="research"}': 3.0,
+                'plugin_failures{hook="filter",plugin="mine"}': 1.0,
+                "session_failures": 1.0,
+            },
         )
     )
     assert value(metrics, "muster_session_duration_seconds_count") == 1
     assert value(metrics, "muster_session_duration_seconds_sum") == pytest.approx(0.2)
     assert value(metrics, "muster_action_duration_seconds_sum", action="allocate") == pytest.approx(0.1)
-    assert value(metrics, "muster_pod_group_schedule_attempts_total", result="scheduled", queue="") == 3
+    assert value(metrics, "muster_pod_group_schedule_attempts_total", result="scheduled", queue="research") == 3
     assert value(metrics, "muster_plugin_failures_total", plugin="mine", hook="filter") == 1
     assert value(metrics, "muster_session_failures_total") == 1
+
+
+def test_every_declared_figure_is_counted_somewhere():
+    said: set[str] = set()
+    for path in Path(scheduler.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if path.name != "metrics.py":
+                said |= {str(node.value)} if isinstance(node, ast.Constant) else set()
+            elif isinstance(node, ast.Call):  # where it is declared, only a call counts
+                said |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
+    told = {_ALIASES.get(name, name).removesuffix("_total") for name in said}
+    assert {*_COUNTERS, *_HISTOGRAMS} <= told
 
 
 def test_a_name_that_ends_in_total_is_not_doubled():
