@@ -31,6 +31,9 @@ if TYPE_CHECKING:  # both processes import what they need when they need it: sta
 
 log = structlog.get_logger("muster.app")
 
+_POLICIES = frozenset({"actions", "tiers"})
+"""Keys that name actions and plugins: only to check these does the io process import what decides."""
+
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
@@ -57,23 +60,22 @@ def _registry() -> Any:
 
 
 def load_configuration(file: Path | None, *, text: str | None = None) -> SchedulerConfiguration:
-    """Read a configuration and make its plugins once, so that their arguments are checked too.
+    """Read a configuration; the plugins that it names are made once, so that their arguments are checked too.
 
-    Raises `ConfigError`, or `BadPlugin` for a plugin's arguments; both name the path of the key.
+    Raises `ConfigError` with the path of the key.
     """
+    document = yaml.safe_load(text) if text is not None else configuration.read(file) if file is not None else {}
+    if not isinstance(document, dict) or _POLICIES.isdisjoint(document):
+        return configuration.parse(document, actions=(), plugins=())
     from scheduler.actions.run import ACTIONS
+    from scheduler.framework.registry import BadPlugin
 
     registry = _registry()
-    known = {"actions": tuple(ACTIONS), "plugins": registry.names()}
-    if text is not None:
-        config = configuration.parse(yaml.safe_load(text), **known)
-    elif file is not None:
-        config = configuration.load(file, **known)
-    else:
-        config = SchedulerConfiguration()
-    registry.build(config.tiers)
-    for problem in registry.problems:
-        log.error("plugin_left_out", problem=problem)
+    config = configuration.parse(document, actions=tuple(ACTIONS), plugins=registry.names())
+    try:
+        registry.build(config.tiers)
+    except BadPlugin as error:
+        raise ConfigError("", str(error)) from error
     return config
 
 
@@ -99,7 +101,10 @@ def make_sessions(config: SchedulerConfiguration) -> Sessions:
     """Return what runs sessions under a configuration, with empty caches. Raises `BadPlugin`."""
     from scheduler.actions.run import Sessions as Made
 
-    return Made(config, _registry())
+    registry = _registry()
+    for problem in registry.problems:
+        log.error("plugin_left_out", problem=problem)
+    return Made(config, registry)
 
 
 def parse_saved(data: bytes) -> SchedulerConfiguration:
@@ -167,12 +172,11 @@ def run_scheduler(options: RunOptions, *, stop: threading.Event | None = None) -
 
     stop: set by a caller that runs this in a thread, instead of a signal.
     """
-    from scheduler.framework.registry import BadPlugin
     from scheduler.observe import logs
 
     try:
         config = with_options(load_configuration(options.config), options)
-    except (ConfigError, BadPlugin) as error:
+    except ConfigError as error:
         sys.stderr.write(f"error: {options.config or 'command line'}: {error}\n")
         return 2
     logs.configure(config.log_format)

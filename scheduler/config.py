@@ -333,12 +333,11 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
     )
 
 
-def load(path: Path, *, actions: Sequence[str], plugins: Sequence[str]) -> SchedulerConfiguration:
-    """Read and parse a file. Raises `ConfigError`, naming the file when it cannot be read or is not YAML."""
+def read(path: Path) -> object:
+    """Read a file, to be parsed. Raises `ConfigError`, naming the file when it cannot be read or is not YAML."""
     try:
-        document = yaml.safe_load(path.read_text())
+        return yaml.safe_load(path.read_text())
     except OSError as error:
         raise ConfigError("", f"{path}: {error.strerror}") from error
     except yaml.YAMLError as error:
         raise ConfigError("", f"{path}: not YAML: {error}") from error
-    return parse(document, actions=actions, plugins=plugins)

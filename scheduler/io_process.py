@@ -42,7 +42,6 @@ from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer, passing
 from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.dialects.registry import BY_NAME, DIALECTS
-from scheduler.framework.registry import BadPlugin
 from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
 from scheduler.observe.health import Health
@@ -295,7 +294,7 @@ class IoProcess:
                     continue
                 before = content
                 config = with_options(load_configuration(None, text=content.decode()), self._options)
-            except (OSError, UnicodeDecodeError, yaml.YAMLError, ConfigError, BadPlugin) as error:
+            except (OSError, UnicodeDecodeError, yaml.YAMLError, ConfigError) as error:
                 log.error("configuration_refused", file=str(file), error=str(error))
                 self._metrics.reload(ok=False)
                 continue

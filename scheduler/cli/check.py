@@ -7,14 +7,13 @@ from pathlib import Path
 from scheduler.app import load_configuration
 from scheduler.cli.output import OK, USAGE, complain
 from scheduler.config import ConfigError
-from scheduler.framework.registry import BadPlugin
 
 
 def check(file: Path) -> int:
     """Print what a file would configure; exit code 2 with the path of the key that is wrong."""
     try:
         config = load_configuration(file)
-    except (ConfigError, BadPlugin) as error:
+    except ConfigError as error:
         complain(f"{file}: {error}")
         return USAGE
     for warning in config.warnings:

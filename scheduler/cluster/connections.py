@@ -361,12 +361,14 @@ class Pool:
 
 
 async def _dial_in_time(target: Target, timeout: float) -> Connection:
+    where = f"{target.host}:{target.port}" + (f" through {_address(target.proxy)[0]}" if target.proxy else "")
     try:
         async with asyncio.timeout(timeout):
             return await dial(target)
     except TimeoutError as error:
-        where = f"{target.host}:{target.port}"
         raise TimeoutError(str(error) or f"no connection to {where} within {timeout:g} s") from error
+    except OSError as error:
+        raise ConnectionFailed(f"no connection to {where}: {error.strerror or error}") from error
 
 
 async def dial(target: Target) -> Connection:
