@@ -7,7 +7,6 @@ passes, so that this module knows neither. Volcano's scheduler.conf (actions, ti
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+
+from scheduler.framework.registry import near
 
 API_VERSION = "config.muster.sh/v1alpha1"
 KIND = "SchedulerConfiguration"
@@ -118,13 +119,6 @@ def parse_duration(path: str, value: object) -> float:
     raise ConfigError(path, f'{value!r} is not a duration (write "1s", "500ms", "1m30s")')
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return ' (did you mean "x"?)' or the list of valid names."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f'; did you mean "{close[0]}"?' if close else f"; valid: {', '.join(names)}"
-
-
 def _mapping(path: str, value: object, known: Iterable[str]) -> dict[str, Any]:
     if value is None:
         return {}
@@ -134,7 +128,7 @@ def _mapping(path: str, value: object, known: Iterable[str]) -> dict[str, Any]:
     for key in value:
         if key not in keys:
             where = f"{path}.{key}" if path else str(key)
-            raise ConfigError(where, f'unknown key "{key}"{nearest(str(key), keys)}')
+            raise ConfigError(where, f'unknown key "{key}"{near(str(key), keys)}')
     return value
 
 
@@ -177,7 +171,7 @@ def _actions(path: str, value: object, known: Sequence[str], *, volcano: bool, w
         elif volcano and ours in ("preempt", "reclaim", "backfill", "shuffle"):
             warnings.append(f'{path}[{number}]: action "{name}" is not available in this version and is left out')
         else:
-            raise ConfigError(f"{path}[{number}]", f'unknown action "{name}"{nearest(name, known)}')
+            raise ConfigError(f"{path}[{number}]", f'unknown action "{name}"{near(name, known)}')
     if not result:
         raise ConfigError(path, "names no action")
     return tuple(result)
@@ -206,7 +200,7 @@ def _tiers(
                 if volcano:
                     warnings.append(f'{where}.name: plugin "{name}" has no counterpart here and is left out')
                     continue
-                raise ConfigError(f"{where}.name", f'unknown plugin "{name}"{nearest(name, known)}')
+                raise ConfigError(f"{where}.name", f'unknown plugin "{name}"{near(name, known)}')
             if ours in seen:
                 if volcano:
                     continue
