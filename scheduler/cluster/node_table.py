@@ -85,7 +85,8 @@ class GrowingTable:
         if column is None:
             return
         for resource, value in amounts:
-            self._used[self._row(resource), column] += value * pods
+            row = self._row(resource)  # may replace the arrays by larger ones
+            self._used[row, column] += value * pods
         self._pods[column] += pods
 
     def _build_static(
@@ -97,8 +98,8 @@ class GrowingTable:
         class_of = np.zeros(len(names), dtype=np.int32)
         for position, name in enumerate(names):
             node = self._nodes[name]
-            hostname = dict(node.labels).get(HOSTNAME, "")
-            by_name = name in named or hostname in named
+            hostname = dict(node.labels).get(HOSTNAME)
+            by_name = hostname is None or name in named or hostname in named
             cls = NodeClass(
                 labels=tuple(pair for pair in node.labels if by_name or pair[0] != HOSTNAME),
                 taints=node.taints,

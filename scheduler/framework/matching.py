@@ -1,7 +1,7 @@
 """Kubernetes' own selection rules for nodes, as pure functions over a node class: selector terms and tolerations.
 
 Nodes that nobody asks for by name share a class whose `name` is empty and whose labels lack the hostname; here an empty
-name means "some other name than any that is asked for".
+name means "some other name, and some other hostname, than any that is asked for".
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def _holds(need: Requirement, value: str | None, *, exists: bool) -> bool:
 def matches_expression(need: Requirement, node_class: NodeClass) -> bool:
     """Whether the labels satisfy one expression; an operator that does not exist matches nothing."""
     value = node_class.label(need.key)
-    if value is None and need.key == HOSTNAME:
-        return _holds(need, node_class.name or None, exists=True)
+    if need.key == HOSTNAME and not node_class.name:
+        return _holds(need, None, exists=True)
     return _holds(need, value, exists=value is not None)
 
 

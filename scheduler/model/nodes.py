@@ -41,7 +41,8 @@ class Node:
 class NodeClass:
     """Static attributes shared by nodes that every static predicate treats alike.
 
-    `name` is set only where some waiting shape asks for the node by name or by its hostname label.
+    `name` is set only where some waiting shape asks for the node by name or by its hostname label, or where the node
+    has no such label; the labels are complete then.
     """
 
     labels: tuple[tuple[str, str], ...] = ()

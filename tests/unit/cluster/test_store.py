@@ -64,6 +64,12 @@ def test_a_terminating_pod_is_charged_until_it_is_gone_and_a_finished_one_is_not
     assert used(store.snapshot(102), "n1", "example.com/gpu") == 0
 
 
+def test_a_pod_may_bring_more_resources_than_the_nodes_have() -> None:
+    many = Shape(key="many", requests=tuple((f"example.com/r{number}", 1) for number in range(40)))
+    store = store_with(feed.NodeSet(node("n1")), feed.ShapeSet(many), feed.PodSet(pod("p", shape="many", node="n1")))
+    assert used(store.snapshot(100), "n1", "example.com/r39") == 1
+
+
 def test_pods_bound_to_a_node_that_appears_later_are_charged_when_it_appears() -> None:
     store = store_with(feed.PodSet(pod("p", node="n1", ours=False)))
     store.apply([feed.NodeSet(node("n1"))], 100)

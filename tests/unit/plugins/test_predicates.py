@@ -89,6 +89,14 @@ def test_the_hostname_of_nodes_that_nobody_names_is_some_other_one(operator: str
     assert (why(here, required_terms=(term((HOSTNAME, operator, values)),)) == "") is fits
 
 
+@pytest.mark.parametrize(
+    ("operator", "fits"), [("In", False), ("NotIn", True), ("Exists", False), ("DoesNotExist", True)]
+)
+def test_a_node_without_a_hostname_label_has_none(operator: str, fits: bool) -> None:
+    values = ("n1",) if operator in ("In", "NotIn") else ()
+    assert (why(node(name="n1"), required_terms=(term((HOSTNAME, operator, values)),)) == "") is fits
+
+
 SPOT = Taint("k", "v", "NoSchedule")
 
 
