@@ -78,12 +78,21 @@ def _parity(quick: bool) -> list[Row]:
     return bench_parity.rows(quick)
 
 
+def _parity_session(quick: bool) -> list[Row]:
+    from scheduler.placement import warm_up
+    from tests.perf import bench_parity_session as sessions
+
+    warm_up()
+    return sessions.rows(500, 200, 1) if quick else sessions.rows(sessions.NODES, sessions.PODS, sessions.REPEAT)
+
+
 CASES: dict[str, Callable[[bool], list[Row]]] = {
     "engine": _engine,
     "session": _session,
     "latency": _latency,
     "idle": _idle,
     "memory": _memory,
+    "parity-session": _parity_session,
     "endtoend": _end_to_end,
     "parity": _parity,
 }
