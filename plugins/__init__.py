@@ -5,11 +5,14 @@ from __future__ import annotations
 from plugins.binpack import BinPack
 from plugins.conformance import Conformance
 from plugins.gang import Gang
+from plugins.hostports import HostPorts
+from plugins.interpod import InterPod
 from plugins.nodeorder import node_order
 from plugins.predicates import Predicates
 from plugins.priority import Priority
 from plugins.queues import Queues
 from plugins.spread import Spread
+from plugins.spreading import Spreading
 from plugins.topology import Topology
 from scheduler.framework.registry import PluginFactory, Registry
 
@@ -17,11 +20,14 @@ _BUILT_IN: tuple[tuple[str, PluginFactory], ...] = (
     ("binpack", BinPack),
     ("conformance", Conformance),
     ("gang", Gang),
+    ("hostports", HostPorts),
+    ("interpod", InterPod),
     ("nodeorder", node_order),
     ("predicates", Predicates),
     ("priority", Priority),
     ("queues", Queues),
     ("spread", Spread),
+    ("spreading", Spreading),
     ("topology", Topology),
 )
 

@@ -96,7 +96,10 @@ class SchedulerConfiguration:
     actions: tuple[str, ...] = ("enqueue", "allocate")
     tiers: tuple[tuple[PluginConfig, ...], ...] = (
         (PluginConfig("priority"), PluginConfig("gang"), PluginConfig("conformance")),
-        (PluginConfig("queues"), PluginConfig("predicates"), PluginConfig("nodeorder"), PluginConfig("binpack")),
+        (
+            *(PluginConfig(name) for name in ("queues", "predicates", "hostports", "spreading", "interpod")),
+            *(PluginConfig(name) for name in ("nodeorder", "binpack")),
+        ),
     )
     solver: SolverConfig = SolverConfig()
     client_connection: ConnectionConfig = ConnectionConfig()

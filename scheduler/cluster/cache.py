@@ -64,11 +64,12 @@ class PriorityClass:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A Namespace with the queue that its annotation names ("" = none)."""
+    """A Namespace with the queue that its annotation names ("" = none), and its labels."""
 
     name: str
     uid: str
     queue: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
     resource_version: str = ""
 
 
@@ -290,7 +291,7 @@ class Cache:
             Namespace,
             lambda item: item.name,
             self.emit,
-            lambda item: feed.NamespaceSet(item.name, item.queue),
+            lambda item: feed.NamespaceSet(item.name, item.queue, item.labels),
             lambda item: feed.NamespaceGone(item.name),
         )
         self.storage = StorageShelves(self.emit)

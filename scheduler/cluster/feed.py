@@ -101,10 +101,11 @@ class PriorityClassGone(_Event, frozen=True, tag=True, array_like=True, gc=False
 
 
 class NamespaceSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
-    """A namespace with its default queue ("" = none)."""
+    """A namespace with its default queue ("" = none) and its labels."""
 
     name: str
     queue: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
 
 
 class NamespaceGone(_Event, frozen=True, tag=True, array_like=True, gc=False):

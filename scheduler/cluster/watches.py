@@ -86,8 +86,8 @@ def _priority_class(raw: Raw) -> PriorityClass:
 
 def _namespace(raw: Raw) -> Namespace:
     meta = head(raw)
-    name, queue = core.decode_namespace(raw)
-    return Namespace(name, meta.uid, queue, meta.resource_version)
+    name, queue, labels = core.decode_namespace(raw)
+    return Namespace(name, meta.uid, queue, labels, meta.resource_version)
 
 
 def _piece(raw: Raw) -> Piece:

@@ -80,8 +80,23 @@ class _PodStatus(msgspec.Struct, gc=False, rename="camel"):
     resources: _StatusResources | None = None
 
 
+class _PodMeta(msgspec.Struct, gc=False, rename="camel"):
+    """As `_Meta`, but all labels count, as they are written: those of equal pods are decoded once."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    labels: msgspec.Raw = msgspec.Raw(b"")
+    annotations: Keys | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
 class _PodStruct(msgspec.Struct, gc=False):
-    metadata: _Meta
+    metadata: _PodMeta
     spec: SpecStruct
     status: _PodStatus | None = None
 
@@ -91,6 +106,10 @@ class _GroupReference(msgspec.Struct, gc=False, rename="camel"):
 
 
 _pod = msgspec.json.Decoder(_PodStruct)
+_all_labels = msgspec.json.Decoder(dict[str, str] | None)
+_known_labels = msgspec.json.Decoder(Keys | None)
+_LABEL_SETS = 8192
+_label_sets: dict[bytes, tuple[tuple[str, str], ...]] = {}
 _reference = msgspec.json.Decoder(_GroupReference | None)
 _NO_STATUS = _PodStatus()
 _NO_OWNER = OwnerReference()
@@ -109,9 +128,10 @@ def decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tup
 def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tuple[Pod, Shape]:
     struct = _pod.decode(raw)
     meta, spec, status = struct.metadata, struct.spec, struct.status or _NO_STATUS
-    labels, annotations = meta.labels or NO_KEYS, meta.annotations or NO_KEYS
+    labels, annotations = _keys_of(meta.labels), meta.annotations or NO_KEYS
     namespace = intern(meta.namespace)
-    shape, shape_problems = shape_of(spec, _unsupported_wishes(labels, annotations))
+    marks = _labels(meta.labels)
+    shape, shape_problems = shape_of(spec, _unsupported_wishes(labels, annotations), namespace, marks)
     problems = list(shape_problems)
     minimum = membership.min_member(labels, annotations, problems)
     owner = _controller(meta.owner_references)
@@ -146,8 +166,26 @@ def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tu
         status_reason=status.reason or "",
         resource_version=meta.resource_version,
         generation=meta.generation,
+        labels=marks,
     )
     return pod, shape
+
+
+def _labels(raw: msgspec.Raw) -> tuple[tuple[str, str], ...]:
+    """Return labels sorted and interned; pods that are written alike share one value."""
+    data = bytes(raw)
+    known = _label_sets.get(data)
+    if known is None:
+        values = (_all_labels.decode(data) if data else None) or {}
+        known = tuple(sorted((intern(key), intern(value)) for key, value in values.items()))
+        if len(_label_sets) >= _LABEL_SETS:
+            _label_sets.clear()
+        _label_sets[data] = known
+    return known
+
+
+def _keys_of(raw: msgspec.Raw) -> Keys:
+    return (_known_labels.decode(raw) if raw else None) or NO_KEYS
 
 
 def _native_group(raw: msgspec.Raw) -> str:
@@ -322,7 +360,7 @@ class _PriorityClassStruct(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _NamespaceStruct(msgspec.Struct, gc=False):
-    metadata: _Meta
+    metadata: _PodMeta
 
 
 class _OwnerStruct(msgspec.Struct, gc=False, rename="camel"):
@@ -344,13 +382,17 @@ def decode_priority_class(raw: bytes | msgspec.Raw) -> tuple[str, int, bool]:
     return struct.metadata.name, struct.value, bool(struct.global_default)
 
 
-def decode_namespace(raw: bytes | msgspec.Raw) -> tuple[str, str]:
-    """Return name and default queue ("" = none): Muster's annotation, else the one of Volcano. Raises `Undecodable`."""
+def decode_namespace(raw: bytes | msgspec.Raw) -> tuple[str, str, tuple[tuple[str, str], ...]]:
+    """Return name, default queue ("" = none; Muster's annotation, else the one of Volcano) and labels.
+
+    Raises `Undecodable`.
+    """
     try:
         meta = _namespace.decode(raw).metadata
+        labels, keys = _labels(meta.labels), _keys_of(meta.labels)
     except (msgspec.DecodeError, UnicodeDecodeError) as cause:
         raise undecodable("Namespace", raw, cause) from cause
-    return meta.name, membership.queue(meta.labels or NO_KEYS, meta.annotations or NO_KEYS)
+    return meta.name, membership.queue(keys, meta.annotations or NO_KEYS), labels
 
 
 def decode_owner(raw: bytes | msgspec.Raw, kind: str, api_version: str = "batch/v1") -> PodGroup | None:

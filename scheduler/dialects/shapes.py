@@ -3,6 +3,7 @@
 Decided here: what belongs to a shape, its canonical form and key, and which fields must hold but are not honoured by
 this version. Not known here: names, owners, groups, state. Invariant: pods with equal specs get the same key, in
 whatever order lists without a meaning of their own were written; a shape is built once, then found by the raw bytes.
+Where a spec speaks of other pods, it means them as seen from its namespace and its labels, which are part of it then.
 """
 
 from __future__ import annotations
@@ -13,13 +14,24 @@ from typing import Any
 
 import msgspec
 
+from scheduler.dialects.neighbours import (
+    PREFERRED,
+    REQUIRED,
+    Labels,
+    PodAffinityStruct,
+    PortStruct,
+    RequirementStruct,
+    Terms,
+    host_ports,
+    port_key,
+    speaks_of_others,
+)
 from scheduler.dialects.requests import ContainerAsk, Exact, PodAsk, exact, requested
 from scheduler.model.affinity import Requirement
 from scheduler.model.pods import PreferredTerm, Problem, SelectorTerm, Shape, Toleration
 
 _CACHE_LIMIT = 8192
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 _NULL = (b"", b"null", b"{}", b"[]")
 
 
@@ -27,12 +39,6 @@ class ResourcesStruct(msgspec.Struct, gc=False):
     """spec.resources of a pod or a container; only requests matter."""
 
     requests: msgspec.Raw = msgspec.Raw(b"")
-
-
-class PortStruct(msgspec.Struct, gc=False, rename="camel"):
-    """A container port."""
-
-    host_port: int | None = None
 
 
 class ContainerStruct(msgspec.Struct, gc=False, rename="camel"):
@@ -51,19 +57,9 @@ class VolumeStruct(msgspec.Struct, gc=False, rename="camel"):
     ephemeral: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _SpreadStruct(msgspec.Struct, gc=False, rename="camel"):
-    when_unsatisfiable: str = "DoNotSchedule"
-
-
-class _RequirementStruct(msgspec.Struct, gc=False):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
 class _TermStruct(msgspec.Struct, gc=False, rename="camel"):
-    match_expressions: list[_RequirementStruct] | None = None
-    match_fields: list[_RequirementStruct] | None = None
+    match_expressions: list[RequirementStruct] | None = None
+    match_fields: list[RequirementStruct] | None = None
 
 
 class _RequiredStruct(msgspec.Struct, gc=False, rename="camel"):
@@ -76,18 +72,14 @@ class _PreferredStruct(msgspec.Struct, gc=False):
 
 
 class _NodeAffinityStruct(msgspec.Struct, gc=False):
-    required: _RequiredStruct | None = msgspec.field(name=_REQUIRED, default=None)
-    preferred: list[_PreferredStruct] | None = msgspec.field(name=_PREFERRED, default=None)
-
-
-class _PodAffinityStruct(msgspec.Struct, gc=False):
-    required: list[msgspec.Raw] | None = msgspec.field(name=_REQUIRED, default=None)
+    required: _RequiredStruct | None = msgspec.field(name=REQUIRED, default=None)
+    preferred: list[_PreferredStruct] | None = msgspec.field(name=PREFERRED, default=None)
 
 
 class _AffinityStruct(msgspec.Struct, gc=False, rename="camel"):
     node_affinity: _NodeAffinityStruct | None = None
-    pod_affinity: _PodAffinityStruct | None = None
-    pod_anti_affinity: _PodAffinityStruct | None = None
+    pod_affinity: PodAffinityStruct | None = None
+    pod_anti_affinity: PodAffinityStruct | None = None
 
 
 class _TolerationStruct(msgspec.Struct, gc=False):
@@ -103,6 +95,7 @@ class SpecStruct(msgspec.Struct, gc=False, rename="camel"):
     scheduler_name: str | None = None
     node_name: str | None = None
     priority: int | None = None
+    host_network: bool | None = None
     containers: list[ContainerStruct] | None = None
     init_containers: list[ContainerStruct] | None = None
     resources: ResourcesStruct | None = None
@@ -120,30 +113,40 @@ class SpecStruct(msgspec.Struct, gc=False, rename="camel"):
 _selector = msgspec.json.Decoder(dict[str, str] | None)
 _affinity = msgspec.json.Decoder(_AffinityStruct | None)
 _tolerations = msgspec.json.Decoder(list[_TolerationStruct] | None)
-_spread = msgspec.json.Decoder(list[_SpreadStruct] | None)
 _mapping = msgspec.json.Decoder(dict[str, Any] | None)
 _cache: dict[tuple[Any, ...], tuple[Shape, tuple[Problem, ...]]] = {}
 
 
-def shape_of(spec: SpecStruct, extra: tuple[str, ...] = ()) -> tuple[Shape, tuple[Problem, ...]]:
+def shape_of(
+    spec: SpecStruct, extra: tuple[str, ...] = (), namespace: str = "", labels: Labels = ()
+) -> tuple[Shape, tuple[Problem, ...]]:
     """Return the shape of a pod spec and what in it could not be used.
 
-    `extra` are paths outside the spec that must hold but cannot be honoured. Raises `msgspec.DecodeError`.
+    `extra` are paths outside the spec that must hold but cannot be honoured; `namespace` and `labels` those of the pod.
+    Raises `msgspec.DecodeError`.
     """
+    spread = _bare(spec.topology_spread_constraints)
+    seen_from = (namespace, labels) if speaks_of_others(bytes(spec.affinity), spread) else ("", ())
     key = (
         tuple(
-            (bytes(c.resources.requests) if c.resources else b"", _host_ports(c) if c.ports else None)
+            (bytes(c.resources.requests) if c.resources else b"", port_key(c.ports) if c.ports else None)
             for c in spec.containers or ()
         ),
         tuple(
-            (bytes(c.resources.requests) if c.resources else b"", _host_ports(c) if c.ports else None, c.restart_policy)
+            (
+                bytes(c.resources.requests) if c.resources else b"",
+                port_key(c.ports) if c.ports else None,
+                c.restart_policy,
+            )
             for c in spec.init_containers or ()
         ),
         bytes(spec.resources.requests) if spec.resources else b"",
         bytes(spec.node_selector),
         bytes(spec.affinity),
         bytes(spec.tolerations),
-        bytes(spec.topology_spread_constraints),
+        spread,
+        seen_from,
+        spec.host_network,
         bytes(spec.resource_claims) not in _NULL,
         bytes(spec.overhead),
         tuple(_volume_kinds(spec.volumes)) if spec.volumes else (),
@@ -153,8 +156,14 @@ def shape_of(spec: SpecStruct, extra: tuple[str, ...] = ()) -> tuple[Shape, tupl
     if found is None:
         if len(_cache) >= _CACHE_LIMIT:
             _cache.clear()
-        found = _cache[key] = _build(spec, extra)
+        found = _cache[key] = _build(spec, extra, *seen_from)
     return found
+
+
+def _bare(raw: msgspec.Raw) -> bytes:
+    """Return a raw part, empty where it says nothing."""
+    part = bytes(raw)
+    return b"" if part in _NULL else part
 
 
 def pod_ask(spec: SpecStruct, problems: list[Problem]) -> PodAsk:
@@ -183,11 +192,6 @@ def _asks(containers: list[ContainerStruct] | None, path: str, problems: list[Pr
     return asks
 
 
-def _host_ports(container: ContainerStruct) -> tuple[int, ...]:
-    """Positions of the ports that claim a port of the node."""
-    return tuple(i for i, port in enumerate(container.ports or ()) if port.host_port)
-
-
 def _volume_kinds(volumes: list[VolumeStruct]) -> list[str]:
     found = []
     for i, volume in enumerate(volumes):
@@ -198,10 +202,18 @@ def _volume_kinds(volumes: list[VolumeStruct]) -> list[str]:
     return found
 
 
-def _build(spec: SpecStruct, extra: tuple[str, ...]) -> tuple[Shape, tuple[Problem, ...]]:
+def _build(
+    spec: SpecStruct, extra: tuple[str, ...], namespace: str, labels: Labels
+) -> tuple[Shape, tuple[Problem, ...]]:
     problems: list[Problem] = []
     affinity = (_affinity.decode(spec.affinity) if spec.affinity else None) or _AffinityStruct()
-    required, preferred = _node_affinity(affinity.node_affinity)
+    required, preferred = _node_affinity(affinity.node_affinity, problems)
+    terms = Terms(namespace, labels, problems)
+    near, away = "spec.affinity.podAffinity", "spec.affinity.podAntiAffinity"
+    wishes = (
+        *terms.preferred(affinity.pod_affinity, near, 1),
+        *terms.preferred(affinity.pod_anti_affinity, away, -1),
+    )
     selector = (_selector.decode(spec.node_selector) if spec.node_selector else None) or {}
     shape = Shape(
         key="",
@@ -210,7 +222,18 @@ def _build(spec: SpecStruct, extra: tuple[str, ...]) -> tuple[Shape, tuple[Probl
         required_terms=required,
         preferred_terms=preferred,
         tolerations=_tolerated(spec.tolerations),
-        unsupported=tuple(_unsupported(spec, affinity)) + extra,
+        host_ports=host_ports(
+            (
+                *((one.ports or ()) for one in spec.containers or ()),
+                *((one.ports or ()) for one in spec.init_containers or () if one.restart_policy == "Always"),
+            ),
+            host_network=bool(spec.host_network),
+        ),
+        affinity=terms.required(affinity.pod_affinity, near),
+        anti_affinity=terms.required(affinity.pod_anti_affinity, away),
+        preferred_pods=tuple(sorted(wishes, key=repr)),
+        spread=terms.spread(_bare(spec.topology_spread_constraints)),
+        unsupported=tuple(_unsupported(spec)) + extra,
     )
     return keyed(shape), tuple(problems)
 
@@ -222,12 +245,15 @@ def keyed(shape: Shape) -> Shape:
 
 
 def _node_affinity(
-    affinity: _NodeAffinityStruct | None,
+    affinity: _NodeAffinityStruct | None, problems: list[Problem]
 ) -> tuple[tuple[SelectorTerm, ...] | None, tuple[PreferredTerm, ...]]:
     if affinity is None:
         return None, ()
     required = None
     if affinity.required is not None:
+        path = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+        for i, term in enumerate(affinity.required.node_selector_terms or ()):
+            _check_term(term, f"{path}[{i}]", problems)
         terms = {_term(term) for term in affinity.required.node_selector_terms or ()}
         required = tuple(sorted(terms, key=_order))
     preferred = [PreferredTerm(p.weight, _term(p.preference or _TermStruct())) for p in affinity.preferred or ()]
@@ -240,7 +266,20 @@ def _term(term: _TermStruct) -> SelectorTerm:
     return SelectorTerm(_expressions(term.match_expressions), _expressions(term.match_fields))
 
 
-def _expressions(expressions: list[_RequirementStruct] | None) -> tuple[Requirement, ...]:
+def _check_term(term: _TermStruct, path: str, problems: list[Problem]) -> None:
+    """Note what Kubernetes would not have let in; such an expression matches no node."""
+    for name, expressions, known in (
+        ("matchExpressions", term.match_expressions, _OPERATORS),
+        ("matchFields", term.match_fields, ("In", "NotIn")),
+    ):
+        for i, one in enumerate(expressions or ()):
+            if one.operator not in known:
+                problems.append(
+                    Problem(f"{path}.{name}[{i}].operator", f"{one.operator!r} is none of {', '.join(known)}")
+                )
+
+
+def _expressions(expressions: list[RequirementStruct] | None) -> tuple[Requirement, ...]:
     found = {Requirement(e.key, e.operator, tuple(sorted(set(e.values or ())))) for e in expressions or ()}
     return tuple(sorted(found, key=lambda e: (e.key, e.operator, e.values)))
 
@@ -257,21 +296,6 @@ def _tolerated(raw: msgspec.Raw) -> tuple[Toleration, ...]:
     return tuple(sorted(found, key=lambda t: (t.key, t.operator, t.value, t.effect)))
 
 
-def _unsupported(spec: SpecStruct, affinity: _AffinityStruct) -> list[str]:
-    paths = []
-    if bytes(spec.resource_claims) not in _NULL:
-        paths.append("spec.resourceClaims")
-    if affinity.pod_affinity and affinity.pod_affinity.required:
-        paths.append(f"spec.affinity.podAffinity.{_REQUIRED}")
-    if affinity.pod_anti_affinity and affinity.pod_anti_affinity.required:
-        paths.append(f"spec.affinity.podAntiAffinity.{_REQUIRED}")
-    spread = _spread.decode(spec.topology_spread_constraints) if spec.topology_spread_constraints else None
-    paths += [
-        f"spec.topologySpreadConstraints[{i}]"
-        for i, constraint in enumerate(spread or ())
-        if constraint.when_unsatisfiable == "DoNotSchedule"
-    ]
-    for name, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
-        for i, container in enumerate(containers or ()):
-            paths += [f"spec.{name}[{i}].ports[{j}].hostPort" for j in _host_ports(container)]
-    return paths + _volume_kinds(spec.volumes or [])
+def _unsupported(spec: SpecStruct) -> list[str]:
+    claims = ["spec.resourceClaims"] if bytes(spec.resource_claims) not in _NULL else []
+    return claims + _volume_kinds(spec.volumes or [])

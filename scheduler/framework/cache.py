@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scheduler.framework.fits import StaticFits
 from scheduler.framework.hooks import Hooks
 from scheduler.framework.ledger import Ledger
+from scheduler.framework.neighbours import Matches
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Shape
 from scheduler.model.snapshot import Snapshot
@@ -85,6 +86,7 @@ class SessionCache:
         self.hooks = hooks
         self.fits = StaticFits(hooks)
         self.memo = Memo()
+        self.matches = Matches()
         self.outcomes: dict[str, Outcome] = {}
         self.told: dict[str, Told] = {}
         self.settled: dict[str, Settled] = {}
@@ -163,7 +165,7 @@ class SessionCache:
 
     def world(self, snapshot: Snapshot) -> int:
         """Return a number that changes when anything but groups and free amounts did since the last session."""
-        fields = (self.space(snapshot), snapshot.queues, snapshot.usage, snapshot.no_goods)
+        fields = (self.space(snapshot), snapshot.queues, snapshot.usage, snapshot.no_goods, snapshot.presence)
         if not _same(fields, self._world_of) or self.hooks.volatile:
             self._world += 1
         self._world_of = fields

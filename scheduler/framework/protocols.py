@@ -20,10 +20,12 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.framework.neighbours import Neighbours
 from scheduler.framework.relations import Members, Relations
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import NodeClass
 from scheduler.model.pods import Pod, Shape
+from scheduler.model.podvolumes import VolumeStep
 from scheduler.model.queues import Queue
 from scheduler.model.resources import Amounts
 from scheduler.model.snapshot import Snapshot
@@ -56,6 +58,10 @@ class View(Protocol):
     @property
     def placed(self) -> Mapping[str, str]:
         """Pods (uid) that this session has placed so far, with their nodes."""
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Which pods are where, as other pods ask about them, with what this session has placed so far."""
 
     def request(self, shape: Shape) -> NDArray[np.int64]:
         """What one pod of the shape asks for, in the order of `snapshot.table.resources`."""
@@ -220,6 +226,16 @@ class OnPlace(Protocol):
         """Take note that these pods go (or, undone, do not go) to these rows of the node table."""
 
 
+class Prepares(Protocol):
+    """Called once for each statement, when it is committed, with all members that it placed."""
+
+    def prepares(self, members: tuple[tuple[Pod, int], ...], view: View) -> tuple[VolumeStep, ...]:
+        """Return what must be done before these pods, on these rows of the node table, are bound (volumes).
+
+        What is returned counts as taken from then on. An error discards the statement.
+        """
+
+
 class MayEvict(Protocol):
     """Called when room is to be made. Plugins only narrow the set; the answers of all plugins are intersected."""
 
@@ -261,6 +277,7 @@ HOOKS = (
     "may_evict",
     "on_allocate",
     "on_place",
+    "prepares",
 )
 
 

@@ -23,6 +23,7 @@ from scheduler.framework.cache import Outcome, SessionCache, Settled, Told
 from scheduler.framework.fits import Fit
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
+from scheduler.framework.neighbours import Neighbours
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations
 from scheduler.framework.statement import Statement
 from scheduler.model.decisions import Decision, Decisions, Place
@@ -71,6 +72,7 @@ class Session:
         self.changed, self.gone = cache.changes(snapshot)
         self.waiting: dict[str, GroupState] = self._waiting()
         """Groups that may need something, sorted by key: with waiting members, or with an object and no members yet."""
+        self.neighbours = Neighbours(snapshot.presence, len(snapshot.table.names), cache.matches, snapshot.shapes)
         self.placed: dict[str, str] = {}
         self.places: list[Place] = []
         self.placed_of: dict[str, list[Place]] = {}

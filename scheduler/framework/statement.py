@@ -12,6 +12,7 @@ before it is committed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from scheduler.model.decisions import Assignment, Place
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod, Shape
+from scheduler.model.podvolumes import VolumeStep
 from scheduler.model.resources import Amounts, add
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Statement:
         self._session = session
         self._undo: list[Callable[[], object]] = []
         self._places: list[Place] = []
+        self._members: list[tuple[Pod, int]] = []
         self._open = True
 
     def __enter__(self) -> Statement:
@@ -87,12 +90,15 @@ class Statement:
                 assignments=tuple(assignments),
             )
         )
+        where = tuple(members)
+        self._members.extend(where)
+        session.neighbours.place(where, 1)
         session.moved()
         self._undo.append(session.moved)
+        self._undo.append(partial(session.neighbours.place, where, -1))
         if session.hooks.has("on_place"):
-            moved = tuple(members)
-            session.hooks.on_place(moved, session, undone=False)
-            self._undo.append(lambda: session.hooks.on_place(moved, session, undone=True))
+            session.hooks.on_place(where, session, undone=False)
+            self._undo.append(lambda: session.hooks.on_place(where, session, undone=True))
         if session.hooks.has("on_allocate"):
             amounts = self._amounts(members)
             session.hooks.on_allocate(state, amounts, undone=False)
@@ -103,9 +109,19 @@ class Statement:
         return add(*(shapes[pod.shape].requests for pod, _ in members))
 
     def commit(self) -> None:
-        """Turn what was placed into decisions."""
+        """Turn what was placed into decisions, with what plugins want done before its pods are bound."""
+        if self._session.hooks.has("prepares"):
+            self._prepare()
         self._close()
         self._session.decide(self._places)
+
+    def _prepare(self) -> None:
+        steps: dict[str, list[VolumeStep]] = {}
+        for step in self._session.hooks.prepares(tuple(self._members), self._session):
+            steps.setdefault(step.uid, []).append(step)
+        for number, place in enumerate(self._places if steps else ()):
+            mine = tuple(step for one in place.assignments for step in steps.get(one.uid, ()))
+            self._places[number] = replace(place, steps=mine) if mine else place
 
     def discard(self) -> None:
         """Undo everything."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import Node, NodeClass
 from scheduler.model.pods import Pod, Shape
+from scheduler.model.presence import Presence
 from scheduler.model.queues import Queue
 from scheduler.model.resources import Amounts
 from scheduler.model.volumes import NO_STORAGE, Storage
@@ -72,4 +73,5 @@ class Snapshot:
     no_goods: tuple[NoGood, ...] = ()
     foreign_nominated: tuple[Pod, ...] = ()
     dialects: tuple[str, ...] = ()
+    presence: Presence = field(default_factory=Presence)
     storage: Storage = NO_STORAGE

@@ -82,12 +82,6 @@ def test_what_changes_where_a_pod_may_run_changes_its_shape(fields: Json) -> Non
     assert key(**fields) != key()
 
 
-def test_soft_wishes_that_are_not_honoured_are_ignored() -> None:
-    soft = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": {"topologyKey": "z"}}]}
-    assert key(affinity={"podAffinity": soft, "podAntiAffinity": soft}) == key()
-    assert key(topologySpreadConstraints=[{"topologyKey": "z", "whenUnsatisfiable": "ScheduleAnyway"}]) == key()
-
-
 def test_no_required_affinity_matches_everything_and_an_empty_list_of_terms_matches_nothing() -> None:
     assert decode(spec())[1].required_terms is None
     assert decode(spec(affinity={"nodeAffinity": {}}))[1].required_terms is None

@@ -1,0 +1,154 @@
+"""Topology spread constraints: over the pods that run, and over the members that are placed in one decision.
+
+`DoNotSchedule` must hold. `ScheduleAnyway` is a score, and members are laid out by it where that costs no place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from math import log
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.framework.matching import matches_affinity, untolerated
+from scheduler.framework.protocols import View
+from scheduler.framework.registry import Arguments
+from scheduler.framework.relations import NO_RELATIONS, Bar, Members, Relations, Scored
+from scheduler.model.affinity import SpreadTerm
+from scheduler.model.nodes import NodeClass
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.rules import MemberRule, Spread
+
+REASON = "node(s) didn't match pod topology spread constraints"
+MISSING = f"{REASON} (missing required label)"
+_KEPT = 4096
+
+
+class Spreading:
+    """See the module."""
+
+    name = "spreading"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._classes: tuple[NodeClass, ...] = ()
+        self._eligible: dict[tuple[str, bool, bool], NDArray[np.bool_]] = {}
+
+    def on_session(self, view: View) -> None:
+        """Forget what was found out about node classes that are gone."""
+        classes = view.snapshot.table.classes
+        if classes is not self._classes or len(self._eligible) > _KEPT:
+            self._classes = classes
+            self._eligible.clear()
+
+    def sorts(self, pod: Pod, shape: Shape, view: View) -> Hashable:
+        """Tell pods apart by the selectors that mean them."""
+        return view.neighbours.sort(pod)
+
+    def relates(self, members: tuple[Members, ...], view: View, *, empty: bool) -> Relations:
+        """Return the constraints as rules, barred nodes and scores."""
+        if not any(one.shape.spread for one in members):
+            return NO_RELATIONS
+        bars: list[Bar] = []
+        hard: dict[tuple[SpreadTerm, bytes], tuple[list[int], Spread]] = {}
+        soft: dict[tuple[SpreadTerm, bytes], tuple[list[int], Spread]] = {}
+        scores: list[Scored] = []
+        for kind, one in enumerate(members):
+            raw: NDArray[np.float64] | None = None
+            for firm in (True, False) if not empty else (True,):
+                terms = [term for term in one.shape.spread if term.hard is firm]
+                for term in terms:
+                    rule = self._rule(term, terms, kind, members, view, empty=empty)
+                    ids = view.domains(term.key)[0]
+                    if firm and (ids < 0).any():
+                        bars.append(Bar(kind, ids < 0, MISSING, passing=False))
+                    many = sum(len(members[other].pods) for other in rule.counted) > 1 or (
+                        rule.counted and kind not in rule.counted
+                    )
+                    if not firm:
+                        part = _raw_score(rule, ids)
+                        raw = part if raw is None else raw + part
+                    elif not many:
+                        bars.extend(_barred(kind, rule, ids))
+                    if many:
+                        kept = hard if firm else soft
+                        kept.setdefault((term, rule.nodes.tobytes()), ([], rule))[0].append(kind)
+            if raw is not None:
+                scores.append(Scored(kind, _scores(raw)))
+        return Relations(bars=tuple(bars), rules=_rules(hard), wanted=_rules(soft), scores=tuple(scores))
+
+    def _rule(
+        self,
+        term: SpreadTerm,
+        terms: list[SpreadTerm],
+        kind: int,
+        members: tuple[Members, ...],
+        view: View,
+        *,
+        empty: bool,
+    ) -> Spread:
+        """One constraint of one kind. Pods count on eligible nodes that have the keys of all those constraints."""
+        means = view.neighbours.means
+        ids, names = view.domains(term.key)
+        nodes = self._nodes(members[kind].shape, term, view)
+        for other in terms:
+            nodes = nodes & (view.domains(other.key)[0] >= 0)
+        present = np.zeros(len(names), dtype=np.int64)
+        if not empty:
+            counts = view.neighbours.count((term.selector,))
+            present = np.bincount(ids[nodes], weights=counts[nodes], minlength=len(names)).astype(np.int64)
+        counted = tuple(other for other, one in enumerate(members) if means((term.selector,), one.pods[0]))
+        return Spread(term.key, (kind,), counted, present, nodes, term.max_skew, term.min_domains)
+
+    def _nodes(self, shape: Shape, term: SpreadTerm, view: View) -> NDArray[np.bool_]:
+        """The nodes that nodeAffinityPolicy and nodeTaintsPolicy let count."""
+        table = view.snapshot.table
+        key = (shape.key, term.honor_affinity, term.honor_taints)
+        known = self._eligible.get(key)
+        if known is None:
+            known = self._eligible[key] = np.array(
+                [
+                    (not term.honor_affinity or matches_affinity(shape, one))
+                    and not (term.honor_taints and untolerated(shape, one, ("NoSchedule", "NoExecute")))
+                    for one in table.classes
+                ],
+                dtype=np.bool_,
+            )
+        return known[table.class_of] if len(known) else np.zeros(len(table.names), dtype=np.bool_)
+
+
+def _rules(found: dict[tuple[SpreadTerm, bytes], tuple[list[int], Spread]]) -> tuple[MemberRule, ...]:
+    return tuple(
+        Spread(rule.level, tuple(kinds), rule.counted, rule.present, rule.nodes, rule.max_skew, rule.min_domains)
+        for kinds, rule in found.values()
+    )
+
+
+def _barred(kind: int, rule: Spread, ids: NDArray[np.int32]) -> list[Bar]:
+    """The nodes whose domain would be too far above the least with one more pod of the kind."""
+    domains = np.unique(ids[rule.nodes])
+    least = int(rule.present[domains].min()) if len(domains) >= max(1, rule.min_domains) else 0
+    over = rule.present + (1 if kind in rule.counted else 0) - least > rule.max_skew
+    barred = (ids >= 0) & over[ids] if len(over) else np.zeros(len(ids), dtype=np.bool_)
+    return [Bar(kind, barred, REASON)] if barred.any() else []
+
+
+def _raw_score(rule: Spread, ids: NDArray[np.int32]) -> NDArray[np.float64]:
+    """What kube-scheduler counts against a node; NaN where it has not the label."""
+    domains = len(np.unique(ids[rule.nodes]))
+    cost = rule.present * log(domains + 2) + (rule.max_skew - 1)
+    if not len(cost):
+        return np.full(len(ids), np.nan)
+    return np.where(ids >= 0, cost[ids], np.nan)
+
+
+def _scores(raw: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Turn costs into 0 to 100, as kube-scheduler does."""
+    known = raw[~np.isnan(raw)]
+    if not len(known):
+        return np.zeros(len(raw), dtype=np.int64)
+    least, most = np.rint(known.min()), np.rint(known.max())
+    if most == 0:
+        return np.where(np.isnan(raw), 0, 100).astype(np.int64)
+    scores = 100 * (most + least - np.rint(np.nan_to_num(raw))) / most
+    return np.where(np.isnan(raw), 0, np.clip(scores, 0, 100)).astype(np.int64)

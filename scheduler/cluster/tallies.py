@@ -1,0 +1,334 @@
+"""Counts of placed pods for the selectors in play, kept up to date event by event.
+
+Decided here: which selectors are in play (those of pods that we schedule and that have not ended), and which of their
+counts a snapshot gets (those that a waiting pod asks for). A selector that comes into play is counted once over the
+distinct label sets; after that an event touches only what its pod matches. While nothing is in play nothing is kept but
+what placed pods carry themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from scheduler.model.affinity import HostPort
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.presence import Carried, Presence, Selectors, Spots, carried, relates, selections
+from scheduler.model.selecting import Labels, means
+
+K = TypeVar("K", bound=Hashable)
+Profile = tuple[str, Labels]
+"""Namespace and labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Interest:
+    """What a shape brings into play and what it carries."""
+
+    selections: tuple[Selectors, ...]
+    carried: tuple[Carried, ...]
+    ports: tuple[HostPort, ...]
+
+
+@dataclass(slots=True)
+class _Group:
+    """Pods of one profile: on each node all, and those being deleted. matched: numbers of selectors, some outdated."""
+
+    matched: dict[int, None]
+    nodes: dict[str, list[int]]
+
+
+class Counts:
+    """Numbers by key and node; knows which keys changed since they were last shown."""
+
+    def __init__(self) -> None:
+        self._on: dict[Any, dict[str, int]] = {}
+        self._shown: dict[Any, Spots] = {}
+        self.changed = False
+
+    def add(self, key: Hashable, node: str, number: int) -> None:
+        """Add to (number < 0: take from) what is on a node."""
+        on = self._on.setdefault(key, {})
+        left = on.get(node, 0) + number
+        if left:
+            on[node] = left
+        else:
+            on.pop(node, None)
+            if not on:
+                del self._on[key]
+        self._shown.pop(key, None)
+        self.changed = True
+
+    def drop(self, key: Hashable) -> None:
+        """Forget a key."""
+        self._on.pop(key, None)
+        self._shown.pop(key, None)
+        self.changed = True
+
+    def moved(self) -> None:
+        """Forget what was shown: the rows of the nodes are others now."""
+        self._shown.clear()
+        self.changed = True
+
+    def spots(self, key: Hashable, rows: Mapping[str, int]) -> Spots:
+        """Return where they are; the same object as before when nothing changed."""
+        known = self._shown.get(key)
+        if known is None:
+            found = [(rows[node], number) for node, number in self._on.get(key, {}).items() if node in rows]
+            pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+            pairs = pairs[np.argsort(pairs[:, 0])]
+            known = Spots(pairs[:, 0].astype(np.intp), pairs[:, 1].copy())
+            known.rows.flags.writeable = known.counts.flags.writeable = False
+            self._shown[key] = known
+        return known
+
+    def all(self, rows: Mapping[str, int]) -> dict[Any, Spots]:
+        """Return all keys with their spots."""
+        return {key: self.spots(key, rows) for key in self._on}
+
+
+class Tallies:
+    """See the module. placed: gives every placed pod with its node, for the first selector that comes into play."""
+
+    def __init__(self, placed: Callable[[], Iterable[tuple[Pod, str]]]) -> None:
+        self._placed = placed
+        self._active = False
+        self._interests: dict[str, _Interest] = {}
+        self._users: dict[str, tuple[str, bool]] = {}
+        self._using: dict[str, list[int]] = {}
+        self._number: dict[Selectors, int] = {}
+        self._selectors: dict[int, Selectors] = {}
+        self._references: dict[int, int] = {}
+        self._next = 0
+        self._narrow: dict[str, dict[int, None]] = {}
+        self._wide: dict[int, None] = {}
+        self._where: dict[str, tuple[str, Profile, bool, str]] = {}
+        self._groups: dict[str, dict[Labels, _Group]] = {}
+        self._tally, self._carriers, self._ports = Counts(), Counts(), Counts()
+        self._namespaces: dict[str, Labels] = {}
+        self._wanted_changed = self._namespaces_changed = False
+        self._names: tuple[str, ...] = ()
+        self._rows: dict[str, int] = {}
+        self._presence = Presence()
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def set_shape(self, shape: Shape) -> None:
+        """Learn a shape, before the first pod that has it."""
+        if relates(shape):
+            self._interests[shape.key] = _Interest(selections(shape), carried(shape), shape.host_ports)
+
+    def keep_shapes(self, used: set[str]) -> None:
+        """Forget all other shapes; no pod has them."""
+        self._interests = {key: interest for key, interest in self._interests.items() if key in used}
+
+    def set_namespace(self, name: str, labels: Labels | None) -> None:
+        """Take over a namespace's labels (None: it is gone), and count again what goes by them."""
+        if self._namespaces.get(name) == labels:
+            return
+        if labels is None:
+            self._namespaces.pop(name, None)
+        else:
+            self._namespaces[name] = labels
+        self._namespaces_changed = True
+        for number in self._wide:
+            self._tally.drop(number)
+            self._count(number)
+
+    def set_pod(self, pod: Pod, node: str) -> None:
+        """Take over where a pod is ("" = nowhere), and whether it brings its selectors into play."""
+        interest = self._interests.get(pod.shape)
+        if interest is not None or pod.uid in self._users:
+            use = (pod.shape, not node and pod.waiting) if interest and pod.ours and not pod.finished else None
+            self._set_use(pod.uid, use)
+        if interest is None and not self._active and pod.uid not in self._where:
+            return
+        self._put(pod, node)
+
+    def drop_pod(self, uid: str) -> None:
+        """Forget a pod."""
+        if uid in self._users:
+            self._set_use(uid, None)
+        old = self._where.pop(uid, None)
+        if old is not None:
+            self._add(old, -1)
+
+    def _put(self, pod: Pod, node: str) -> None:
+        shape = pod.shape if pod.shape in self._interests else ""
+        old = self._where.get(pod.uid)
+        new = (node, (pod.namespace, pod.labels), pod.deleting, shape) if node else None
+        if old == new:
+            return
+        if old is not None:
+            del self._where[pod.uid]
+            self._add(old, -1)
+        if new is not None:
+            self._where[pod.uid] = new
+            self._add(new, 1)
+
+    def _add(self, entry: tuple[str, Profile, bool, str], number: int) -> None:
+        node, profile, dying, shape = entry
+        if shape:
+            interest = self._interests[shape]
+            for one in interest.carried:
+                self._carriers.add(one, node, number)
+            for port in interest.ports:
+                self._ports.add(port, node, number)
+        if not self._active:
+            return
+        group = self._group(profile)
+        here = group.nodes.setdefault(node, [0, 0])
+        here[0] += number
+        here[1] += number if dying else 0
+        if not here[0]:
+            del group.nodes[node]
+            if not group.nodes:
+                namespace, labels = profile
+                del self._groups[namespace][labels]
+        for selector in tuple(group.matched):
+            selectors = self._selectors.get(selector)
+            if selectors is None:
+                del group.matched[selector]
+            elif not (dying and any(one.living for one in selectors)):
+                self._tally.add(selector, node, number)
+
+    def _group(self, profile: Profile) -> _Group:
+        namespace, labels = profile
+        groups = self._groups.setdefault(namespace, {})
+        group = groups.get(labels)
+        if group is None:
+            values = dict(labels)
+            candidates = (*self._narrow.get(namespace, ()), *self._wide)
+            matched = {
+                number: None
+                for number in candidates
+                if means(self._selectors[number], namespace, values, self._namespaces)
+            }
+            group = groups[labels] = _Group(matched, {})
+        return group
+
+    # -- selectors in play ----------------------------------------------------------------------------------------
+
+    def _set_use(self, uid: str, use: tuple[str, bool] | None) -> None:
+        before = self._users.get(uid)
+        if before == use:
+            return
+        if use is not None:
+            self._users[uid] = use
+            self._use(use, 1)
+        else:
+            del self._users[uid]
+        if before is not None:
+            self._use(before, -1)
+
+    def _use(self, use: tuple[str, bool], number: int) -> None:
+        """Count the pods of a shape, and those of them that wait; the first brings its selectors in."""
+        shape, waiting = use
+        counts = self._using.get(shape)
+        if counts is None:
+            counts = self._using[shape] = [0, 0]
+            for selectors in self._interests[shape].selections:
+                self._refer(selectors)
+        waited = counts[1] > 0
+        counts[0] += number
+        counts[1] += number if waiting else 0
+        self._wanted_changed |= waited != (counts[1] > 0)
+        if not counts[0]:
+            del self._using[shape]
+            for selectors in self._interests[shape].selections:
+                self._release(selectors)
+
+    def _refer(self, selectors: Selectors) -> None:
+        number = self._number.get(selectors)
+        if number is not None:
+            self._references[number] += 1
+            return
+        self._activate()
+        number = self._number[selectors] = self._next
+        self._next += 1
+        self._references[number] = 1
+        self._selectors[number] = selectors
+        if any(one.namespace_selector is not None for one in selectors):
+            self._wide[number] = None
+        else:
+            for namespace in selectors[0].namespaces:
+                self._narrow.setdefault(namespace, {})[number] = None
+        self._count(number)
+
+    def _release(self, selectors: Selectors) -> None:
+        number = self._number[selectors]
+        self._references[number] -= 1
+        if self._references[number]:
+            return
+        del self._number[selectors], self._selectors[number], self._references[number]
+        self._wide.pop(number, None)
+        for namespace in selectors[0].namespaces:
+            there = self._narrow.get(namespace, {})
+            there.pop(number, None)
+            if not there:
+                self._narrow.pop(namespace, None)
+        self._tally.drop(number)
+
+    def _activate(self) -> None:
+        """Begin to keep all placed pods by their labels."""
+        if self._active:
+            return
+        self._active = True
+        for pod, node in self._placed():
+            old = self._where.pop(pod.uid, None)
+            if old is not None:  # what it carries was counted before; now all of it is
+                self._active = False
+                self._add(old, -1)
+                self._active = True
+            self._put(pod, node)
+
+    def _count(self, number: int) -> None:
+        """Count a selector over all placed pods."""
+        selectors = self._selectors[number]
+        living = any(one.living for one in selectors)
+        wide = number in self._wide
+        for namespace in tuple(self._groups) if wide else selectors[0].namespaces:
+            for labels, group in self._groups.get(namespace, {}).items():
+                group.matched.pop(number, None)
+                if not means(selectors, namespace, dict(labels), self._namespaces):
+                    continue
+                group.matched[number] = None
+                for node, (total, dying) in group.nodes.items():
+                    count = total - dying if living else total
+                    if count:
+                        self._tally.add(number, node, count)
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def presence(self, names: tuple[str, ...]) -> Presence:
+        """Return the counts over these nodes; what did not change since the last time is the same object."""
+        if names is not self._names and names != self._names:
+            self._names = names
+            self._rows = {name: row for row, name in enumerate(names)}
+            for counts in (self._tally, self._carriers, self._ports):
+                counts.moved()
+        last = self._presence
+        tallies = last.tallies
+        if self._tally.changed or self._wanted_changed:
+            wanted = {
+                selectors: None
+                for shape, (_, waiting) in self._using.items()
+                if waiting
+                for selectors in self._interests[shape].selections
+            }
+            tallies = {one: self._tally.spots(self._number[one], self._rows) for one in wanted}
+        carriers = self._carriers.all(self._rows) if self._carriers.changed else last.carriers
+        ports = self._ports.all(self._rows) if self._ports.changed else last.ports
+        namespaces = dict(self._namespaces) if self._namespaces_changed else last.namespaces
+        self._tally.changed = self._carriers.changed = self._ports.changed = False
+        self._wanted_changed = self._namespaces_changed = False
+        fresh = Presence(tallies, carriers, ports, namespaces)
+        same = all(
+            getattr(fresh, name) is getattr(last, name) for name in ("tallies", "carriers", "ports", "namespaces")
+        )
+        if not same:
+            self._presence = fresh
+        return self._presence

@@ -1,0 +1,169 @@
+"""Which pods are where while a session decides: the counts of the snapshot, and what the session placed since.
+
+Decided here: which selectors in play mean a pod (found once for each namespace and set of labels, kept across sessions
+while the same selectors are in play), and how a placement changes the counts. Costs nothing where nobody asks about
+other pods. Arrays are over the nodes, in the order of the table, and read only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model.affinity import HostPort
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.presence import Carried, Presence, Selectors, Spots, carried, relates
+from scheduler.model.selecting import Labels, means
+
+_PROFILES = 50_000
+
+
+class Matches:
+    """Which selectors in play mean which pods; kept by whoever runs sessions."""
+
+    def __init__(self) -> None:
+        self._presence: Presence | None = None
+        self.carriers: list[tuple[Carried, int | None]] = []
+        """Terms of placed pods, with the numbers of their selectors."""
+        self._play: list[Selectors] = []
+        self._namespaces: Mapping[str, Labels] = {}
+        self._found: dict[tuple[str, Labels], frozenset[int]] = {}
+        self._number: dict[Selectors, int] = {}
+
+    def refresh(self, presence: Presence) -> None:
+        """Take over what is in play now."""
+        if presence is self._presence:
+            return
+        self._presence = presence
+        play = list(dict.fromkeys((*presence.tallies, *((one.term.selector,) for one in presence.carriers))))
+        if play != self._play or presence.namespaces is not self._namespaces:
+            self._play, self._namespaces = play, presence.namespaces
+            self._number = {selectors: number for number, selectors in enumerate(play)}
+            self._found.clear()
+        self.carriers = [(one, self._number[(one.term.selector,)]) for one in presence.carriers]
+
+    def of(self, pod: Pod) -> frozenset[int]:
+        """Return the numbers of the selectors in play that mean the pod."""
+        if not self._play:
+            return frozenset()
+        key = (pod.namespace, pod.labels)
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) >= _PROFILES:
+                self._found.clear()
+            labels = dict(pod.labels)
+            found = self._found[key] = frozenset(
+                number
+                for number, selectors in enumerate(self._play)
+                if means(selectors, pod.namespace, labels, self._namespaces)
+            )
+        return found
+
+    def number(self, selectors: Selectors) -> int | None:
+        """Return the number of a selector that is in play."""
+        return self._number.get(selectors)
+
+
+class Neighbours:
+    """See the module."""
+
+    def __init__(self, presence: Presence, size: int, matches: Matches, shapes: Mapping[str, Shape]) -> None:
+        self._presence, self._size, self._matches, self._shapes = presence, size, matches, shapes
+        matches.refresh(presence)
+        self._tallies = _Layer(presence.tallies, size)
+        self._carriers = _Layer(presence.carriers, size)
+        self._ports = _Layer(presence.ports, size)
+        self._counted = [(selectors, matches.number(selectors)) for selectors in presence.tallies]
+        self._carried: dict[str, tuple[Carried, ...]] = {}
+        self._new_carriers: list[tuple[Carried, int | None]] = []
+
+    def sort(self, pod: Pod) -> frozenset[int] | None:
+        """Equal for pods that all selectors in play treat alike; None where none means the pod."""
+        return self._matches.of(pod) or None
+
+    def means(self, selectors: Selectors, pod: Pod) -> bool:
+        """Whether all of the selectors mean the pod."""
+        number = self._matches.number(selectors)
+        if number is not None:
+            return number in self._matches.of(pod)
+        return means(selectors, pod.namespace, dict(pod.labels), self._presence.namespaces)
+
+    def count(self, selectors: Selectors) -> NDArray[np.int64]:
+        """How many placed pods the selectors mean, on each node."""
+        return self._tallies.get(selectors)
+
+    def meeting(self, pod: Pod) -> list[tuple[Carried, NDArray[np.int64]]]:
+        """Terms of placed pods that mean this pod, with the number of their carriers on each node."""
+        found = self._matches.of(pod)
+        if not found:
+            return []
+        return [
+            (one, self._carriers.get(one))
+            for one, number in (*self._matches.carriers, *self._new_carriers)
+            if number in found
+        ]
+
+    def ports_in_use(self, wanted: Iterable[HostPort]) -> NDArray[np.bool_]:
+        """The nodes on which some placed pod claims a port that conflicts with one of these."""
+        found = np.zeros(self._size, dtype=np.bool_)
+        for port in wanted:
+            for other in self._ports.names():
+                if port.conflicts(other):
+                    found |= self._ports.get(other) > 0
+        return found
+
+    def place(self, members: Sequence[tuple[Pod, int]], number: int) -> None:
+        """Count pods on rows of the node table (number = 1), or take them back (-1)."""
+        for pod, row in members:
+            found = self._matches.of(pod)
+            if found:
+                for selectors, position in self._counted:
+                    if position in found:
+                        self._tallies.add(selectors, row, number)
+            terms = self._carried.get(pod.shape)
+            shape = self._shapes[pod.shape]
+            if terms is None:
+                terms = self._carried[pod.shape] = carried(shape) if relates(shape) else ()
+            for one in terms:
+                if self._carriers.add(one, row, number):
+                    self._new_carriers.append((one, self._matches.number((one.term.selector,))))
+            for port in shape.host_ports:
+                self._ports.add(port, row, number)
+
+
+class _Layer:
+    """Counts of a snapshot with changes on top."""
+
+    def __init__(self, base: Mapping[Any, Spots], size: int) -> None:
+        self._base, self._size = base, size
+        self._read: dict[Any, NDArray[np.int64]] = {}
+        self.added: dict[Any, NDArray[np.int64]] = {}
+
+    def names(self) -> Iterable[Any]:
+        """All keys, those that came on top last."""
+        return (*self._base, *(key for key in self.added if key not in self._base))
+
+    def get(self, key: Any) -> NDArray[np.int64]:
+        """Return the counts, read only."""
+        known = self._read.get(key)
+        if known is None:
+            spots = self._base.get(key)
+            known = np.zeros(self._size, dtype=np.int64) if spots is None else spots.dense(self._size)
+            known.flags.writeable = False
+            self._read[key] = known
+        return known
+
+    def add(self, key: Any, row: int, number: int) -> bool:
+        """Change a count; return whether the key is new."""
+        array = self.added.get(key)
+        fresh = array is None and key not in self._base
+        if array is None:
+            array = self.added[key] = self.get(key).copy()
+            view = array.view()
+            view.flags.writeable = False
+            self._read[key] = view
+        array[row] += number
+        return fresh
