@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from scheduler.framework.registry import near
+from scheduler.model.hints import near
 
 API_VERSION = "config.muster.sh/v1alpha1"
 KIND = "SchedulerConfiguration"

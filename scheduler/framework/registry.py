@@ -7,13 +7,13 @@ plugin: the factories are handed in. A distribution that cannot be loaded is rep
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, Protocol, TypeAlias
 
 from scheduler.framework.protocols import HOOKS, Plugin
+from scheduler.model.hints import near
 
 ENTRY_POINT_GROUP = "muster.plugins"
 
@@ -99,15 +99,6 @@ class Arguments:
 
 
 PluginFactory: TypeAlias = Callable[[Arguments], Plugin]
-
-
-def near(name: str, known: Iterable[str]) -> str:
-    """Return a hint at the nearest valid name, or the list of them."""
-    names = sorted(set(known))
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    if close:
-        return f'; did you mean "{close[0]}"?'
-    return f"; valid: {', '.join(names)}" if names else "; it takes none"
 
 
 @dataclass(frozen=True, slots=True)

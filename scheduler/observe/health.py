@@ -2,7 +2,8 @@
 
 Decided here: paths, status codes and who may look. Must not know what health or a snapshot is: callbacks say. What lies
 under /debug tells everything about the cluster, so it is only for callers on the same host (or in the same pod, which
-is where `kubectl port-forward` comes from).
+is where `kubectl port-forward` comes from). GET and HEAD without a body are all that is understood; a web framework
+for that would take longer to import than the caches take to fill.
 """
 
 from __future__ import annotations
@@ -10,18 +11,31 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
 import structlog
-from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 log = structlog.get_logger(__name__)
 
 Check = Callable[[], tuple[bool, str]]
 
+_SILENCE = 60.0
+"""Seconds for which a caller may say nothing."""
+_TEXT = "text/plain; charset=utf-8"
+
 _encode = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    status: int
+    body: bytes
+    kind: str = _TEXT
+    more: str = ""
 
 
 class Health:
@@ -44,69 +58,113 @@ class Health:
         self._snapshot = snapshot
         self._state = state
         self._one_at_a_time = asyncio.Lock()
-        self._runner: web.AppRunner | None = None
+        self._paths: dict[str, Callable[[], Awaitable[_Reply]]] = {
+            "/healthz": lambda: _checked(self._alive),
+            "/readyz": lambda: _checked(self._ready),
+            "/metrics": self._give_metrics,
+            "/debug/snapshot": self._give_snapshot,
+            "/debug/state": self._give_state,
+        }
+        self._server: asyncio.Server | None = None
+        self._callers: set[asyncio.Task[Any]] = set()
 
     @property
     def address(self) -> str:
         """host:port as bound."""
-        if self._runner is None or not self._runner.addresses:
+        if self._server is None or not self._server.sockets:
             return f"{self._host}:{self._port}"
-        host, port = self._runner.addresses[0][:2]
+        host, port = self._server.sockets[0].getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def start(self) -> None:
         """Listen. Raises OSError, naming the address, when that cannot be."""
-        app = web.Application(middlewares=[_confine])
-        app.router.add_get("/healthz", self._serve_check(self._alive))
-        app.router.add_get("/readyz", self._serve_check(self._ready))
-        app.router.add_get("/metrics", self._serve_metrics)
-        app.router.add_get("/debug/snapshot", self._serve_snapshot)
-        app.router.add_get("/debug/state", self._serve_state)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, self._host, self._port).start()
+        self._server = await asyncio.start_server(self._serve, self._host, self._port)
 
     async def stop(self) -> None:
-        """Stop listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
-            self._runner = None
+        """Stop listening, and end the connections that there are."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for caller in tuple(self._callers):
+            caller.cancel()
+        await asyncio.gather(*self._callers, return_exceptions=True)
 
-    def _serve_check(self, check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
-        async def serve(_request: web.Request) -> web.Response:
-            good, text = check()
-            return web.Response(status=200 if good else 503, text=f"{text}\n")
+    # -- HTTP -----------------------------------------------------------------------------------------------------
 
-        return serve
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        caller = asyncio.current_task()
+        assert caller is not None
+        self._callers.add(caller)
+        try:
+            while await self._answer(reader, writer):
+                pass
+        except (OSError, EOFError, asyncio.LimitOverrunError):  # TimeoutError is an OSError
+            pass  # whoever asked has gone, or speaks no HTTP
+        finally:
+            self._callers.discard(caller)
+            writer.close()
 
-    async def _serve_metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; say whether the connection may be used for another."""
+        async with asyncio.timeout(_SILENCE):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        line, _, rest = head.partition("\r\n")
+        headers = {
+            name.strip().lower(): value.strip() for name, _, value in (x.partition(":") for x in rest.split("\r\n"))
+        }
+        words = line.split(" ")
+        peer = writer.get_extra_info("peername")
+        stays = len(words) == 3 and words[2] == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            reply = _Reply(400, b"this is no HTTP/1 request\n")
+        elif words[0] not in ("GET", "HEAD"):
+            reply, stays = _Reply(405, b"only GET and HEAD\n", more="Allow: GET, HEAD\r\n"), False  # a body may follow
+        else:
+            reply = await self._reply(words[1].partition("?")[0], peer[0] if isinstance(peer, tuple) else None)
+        if "content-length" in headers or "transfer-encoding" in headers:
+            stays = False
+        writer.write(
+            f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\n{reply.more}Content-Type: {reply.kind}\r\n"
+            f"Content-Length: {len(reply.body)}\r\nConnection: {'keep-alive' if stays else 'close'}\r\n\r\n".encode()
+        )
+        if words[0] != "HEAD":
+            writer.write(reply.body)
+        await writer.drain()
+        return stays
 
-    async def _serve_snapshot(self, _request: web.Request) -> web.Response:
+    async def _reply(self, path: str, remote: str | None) -> _Reply:
+        """Keep strangers out of /debug, and a callback that raises inside its own answer."""
+        if path not in self._paths:
+            return _Reply(404, b"not found\n")
+        if path.startswith("/debug/") and not _is_local(remote):
+            return _Reply(403, b"only from the same host; use kubectl port-forward\n")
+        try:
+            return await self._paths[path]()
+        except Exception as error:
+            log.exception("port_failed", path=path)
+            return _Reply(500, f"{type(error).__name__}: {error}\n".encode())
+
+    # -- what is served -------------------------------------------------------------------------------------------
+
+    async def _give_metrics(self) -> _Reply:
+        return _Reply(200, self._metrics(), CONTENT_TYPE_LATEST)
+
+    async def _give_snapshot(self) -> _Reply:
         async with self._one_at_a_time:
             try:
                 data = await self._snapshot()
             except TimeoutError:
-                return web.Response(status=504, text="the brain did not answer in time\n")
-        headers = {"Content-Disposition": 'attachment; filename="muster-snapshot"'}
-        return web.Response(body=data, content_type="application/octet-stream", headers=headers)
+                return _Reply(504, b"the brain did not answer in time\n")
+        name = 'Content-Disposition: attachment; filename="muster-snapshot"\r\n'
+        return _Reply(200, data, "application/octet-stream", name)
 
-    async def _serve_state(self, _request: web.Request) -> web.Response:
-        return web.Response(body=_encode(self._state()), content_type="application/json")
+    async def _give_state(self) -> _Reply:
+        return _Reply(200, _encode(self._state()), "application/json")
 
 
-@web.middleware
-async def _confine(request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> Any:
-    """Keep strangers out of /debug, and a callback that raises inside its own answer."""
-    if request.path.startswith("/debug/") and not _is_local(request.remote):
-        return web.Response(status=403, text="only from the same host; use kubectl port-forward\n")
-    try:
-        return await handler(request)
-    except web.HTTPException:
-        raise
-    except Exception as error:
-        log.exception("port_failed", path=request.path)
-        return web.Response(status=500, text=f"{type(error).__name__}: {error}\n")
+async def _checked(check: Check) -> _Reply:
+    good, text = check()
+    return _Reply(200 if good else 503, f"{text}\n".encode())
 
 
 def _is_local(remote: str | None) -> bool:

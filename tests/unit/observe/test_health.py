@@ -147,3 +147,26 @@ async def test_an_address_in_use_is_an_error_that_names_it():
         with pytest.raises(OSError, match=port):
             await second.start()
         await second.stop()
+
+
+async def test_a_connection_is_kept_and_what_is_not_understood_is_refused_and_ends_it():
+    async with serving(World()) as url:
+        host, _, port = url.removeprefix("http://").rpartition(":")
+        for request, line, kept in (
+            (b"GET /healthz?x=1 HTTP/1.1\r\nHost: a\r\n\r\n", b"200", True),
+            (b"HEAD /healthz HTTP/1.1\r\n\r\n", b"200", True),
+            (b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n", b"200", False),
+            (b"GET /healthz HTTP/1.0\r\n\r\n", b"200", False),
+            (b"POST /healthz HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi", b"405", False),
+            (b"what is this\r\n\r\n", b"400", False),
+        ):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            for _ in range(2 if kept else 1):
+                writer.write(request)
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 " + line)
+                if not request.startswith(b"HEAD") and kept:
+                    assert await reader.readexactly(3) == b"ok\n"
+            if not kept:
+                await asyncio.wait_for(reader.read(), 5)  # to the end
+            writer.close()
