@@ -42,7 +42,10 @@ log = structlog.get_logger(__name__)
 FIRST_DELAY, LAST_DELAY = 0.2, 15.0
 """Seconds of the exponential back-off, before jitter."""
 CUT_DELAY = 1.0
-"""Longest delay after a watch that was open and was cut."""
+"""Longest delay after a watch that was open and was cut, and before the list after a version that has expired."""
+OUTAGE_DELAY = 5.0
+"""Longest delay while nobody answers: asking costs such a server nothing, and work waits for its return."""
+_LIST_REST = 30.0
 HEALTHY = 5.0
 """A watch that lived this long ends the back-off; a shorter one counts as a failure, however politely it ended."""
 SILENCE = 150.0
@@ -114,6 +117,10 @@ class Backoff:
     def succeeded(self) -> None:
         """Forget the failures."""
         self.failures = 0
+
+    def ease(self) -> None:
+        """Forget most of the failures: they were another trouble's."""
+        self.failures = min(self.failures, 2)
 
     def next(self, retry_after: float | None = None, at_most: float | None = None) -> float:
         """Count a failure and return the seconds to wait."""
@@ -200,6 +207,8 @@ class Reflector(Generic[T]):
         self._opened: float | None = None
         self._heard = False
         self._sign_of_life = time.monotonic()
+        self._listed_at = float("-inf")
+        self._unanswered = False
 
     # -- what others may ask --------------------------------------------------------------------------------------
 
@@ -234,7 +243,7 @@ class Reflector(Generic[T]):
         """List and watch until cancelled."""
         while True:
             self._opened = None
-            problem, retry_after = "", None
+            problem, retry_after, longest = "", None, None
             try:
                 if self._rv is None and self._streaming:
                     await self._watch(initial=True)
@@ -246,11 +255,15 @@ class Reflector(Generic[T]):
             except _Expired as expired:
                 problem = f"resource version expired: {expired}"
                 self._rv = None
+                self._answered()
+                longest = CUT_DELAY if time.monotonic() - self._listed_at > _LIST_REST else None
             except (ApiError, _Broken) as error:
                 problem, retry_after = str(error), error.retry_after
+                self._answered()
                 self._refused(error)
             except RequestFailed as error:
-                problem = str(error)
+                problem, longest = str(error), OUTAGE_DELAY
+                self._unanswered = True
             finally:
                 self.watching = False
                 self._seen = None
@@ -264,7 +277,13 @@ class Reflector(Generic[T]):
                     continue
             # A stream that was open and is cut costs little to open again; being refused, or listing, costs a lot.
             gentle = opened is not None and self._rv is not None and retry_after is None
-            await asyncio.sleep(self._backoff.next(retry_after, at_most=CUT_DELAY if gentle else None))
+            await asyncio.sleep(self._backoff.next(retry_after, at_most=CUT_DELAY if gentle else longest))
+
+    def _answered(self) -> None:
+        """The server is there again, even if it refuses us: what it was silent for makes the next wait no longer."""
+        if self._unanswered:
+            self._unanswered = False
+            self._backoff.ease()
 
     def _note(self, problem: str) -> None:
         if problem:
@@ -333,6 +352,7 @@ class Reflector(Generic[T]):
             del self._anonymous[key]
             self.bad_objects.pop(key, None)
         self._rv = resource_version
+        self._listed_at = time.monotonic()
         self._refusals = 0
         self.problem = ""
         if not self.synced.is_set():

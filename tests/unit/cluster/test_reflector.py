@@ -244,6 +244,19 @@ async def test_a_persistent_410_does_not_list_in_a_loop() -> None:
     assert 2 <= server.count("GET", watch="true") <= 7
 
 
+async def test_what_a_server_that_was_away_says_is_not_paid_for_with_its_absence() -> None:
+    async def on_watch(request: web.Request, number: int) -> web.StreamResponse:
+        if number <= 6:
+            assert request.transport is not None
+            request.transport.abort()
+        return status(503, "ServiceUnavailable", "starting") if number == 7 else await stream(request)
+
+    async with following(listing(thing("a", 1)), on_watch) as (reflector, _, server):
+        await until(lambda: reflector.watching)
+        assert server.count("GET", watch="true") == 8
+        assert reflector._backoff.failures == 3  # seven, had the silence counted
+
+
 async def test_a_watch_that_is_refused_again_and_again_leads_to_a_list() -> None:
     async def on_list(_: web.Request, number: int) -> web.StreamResponse:
         return page(thing("a", number), rv=number)
@@ -513,8 +526,12 @@ def test_the_back_off_grows_to_its_limit_with_jitter_and_starts_again() -> None:
     assert backoff.next(retry_after=30) >= 30
     assert backoff.next(retry_after=1e9) < 150
     assert backoff.next(at_most=1.0) <= 1.0
+    backoff.ease()
+    assert 2 <= backoff.next() <= 4
     backoff.succeeded()
     assert backoff.next() <= 1.0
+    backoff.ease()
+    assert backoff.next() <= 2.0
 
 
 def test_the_collector_is_paused_until_the_last_list_ends() -> None:
