@@ -172,6 +172,8 @@ class Terms:
             return None
         if labels is not None:
             labels = self._merged(labels, struct.match_label_keys, "In")
+            # Where affinity lets an empty selector match every pod, kube-scheduler counts none for a spread.
+            labels = labels if labels.requirements else None
         hard = struct.when_unsatisfiable == "DoNotSchedule"
         return SpreadTerm(
             selector=PodSelector((self._namespace,), None, labels, living=True),
