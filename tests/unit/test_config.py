@@ -67,6 +67,23 @@ def test_what_is_no_duration(text: object) -> None:
         parse_duration("x", text)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("healthAddress", "8080", "healthAddress: must be HOST:PORT, is '8080'"),
+        ("healthAddress", "127.0.0.1:http", "healthAddress: must be HOST:PORT"),
+        ("healthAddress", "127.0.0.1:65536", "healthAddress: must be HOST:PORT"),
+        ("logFormat", "jsn", "logFormat: must be one of auto, json, console, is 'jsn'; did you mean \"json\"?"),
+        ("leaderElection", {"namespace": 7}, "leaderElection.namespace: must be a non-empty string"),
+    ],
+)
+def test_a_value_that_would_fail_later_is_refused_at_once(key: str, value: object, says: str) -> None:
+    document = {"apiVersion": "config.muster.sh/v1alpha1", "kind": "SchedulerConfiguration", key: value}
+    with pytest.raises(ConfigError) as refused:
+        parse(document, actions=ACTIONS, plugins=PLUGINS)
+    assert str(refused.value).startswith(says)
+
+
 def test_volcanos_configuration_is_taken_over_and_what_is_left_out_is_said() -> None:
     document = yaml.safe_load("""
     actions: "enqueue, allocate, backfill"
