@@ -129,4 +129,5 @@ def left_out(row: Facts) -> str:
         return ""
     count = sum(excluded.values())
     reasons = ", ".join(f"{number} {reason}" for reason, number in excluded.items())
-    return f"{count} other {'node' if count == 1 else 'nodes'} not counted: {reasons}"
+    other = "other " if row["nodes"] else ""
+    return f"{count} {other}{'node' if count == 1 else 'nodes'} not counted: {reasons}"

@@ -146,7 +146,7 @@ def _tell(facts: Facts) -> None:
         exist = "exists" if facts["existing"] == 1 else "exist"
         lines["members"] = f"{facts['bound']} bound, {needed}, {facts['existing']} {exist}{gated}"
     lines["reason"] = facts["reason"] or "-"
-    width = max(len(key) for key in lines)
+    width = max(len(key) for key in (*lines, *(("problem",) if facts.get("problems") else ())))
     for key, value in lines.items():
         print(f"{key.ljust(width)}  {value if value not in ('', None) else '-'}")
     for problem in facts.get("problems", ()):

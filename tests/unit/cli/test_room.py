@@ -87,7 +87,7 @@ def test_an_amount_that_was_cut_is_told_as_at_least() -> None:
         (0, {}, "no node may run it", ""),
         (1, {}, "1 of 2 free on the node that may run it", ""),
         (2, {"were x": 1}, "1 of 2 free on the 2 nodes that may run it", "1 other node not counted: 1 were x"),
-        (0, {"had y": 2, "were x": 1}, "no node may run it", "3 other nodes not counted: 2 had y, 1 were x"),
+        (0, {"had y": 2, "were x": 1}, "no node may run it", "3 nodes not counted: 2 had y, 1 were x"),
     ],
 )
 def test_the_words(nodes: int, excluded: dict[str, int], first: str, second: str) -> None:
