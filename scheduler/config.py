@@ -19,6 +19,8 @@ from scheduler.model.hints import near
 
 API_VERSION = "config.muster.sh/v1alpha1"
 KIND = "SchedulerConfiguration"
+LOG_FORMATS = ("auto", "json", "console")
+"""Those of `observe.logs`."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -155,6 +157,20 @@ def _text(path: str, value: object) -> str:
     return value
 
 
+def _choice(path: str, value: object, choices: Sequence[str]) -> str:
+    if value not in choices:
+        raise ConfigError(path, f"must be one of {', '.join(choices)}, is {value!r}{near(str(value), choices)}")
+    return str(value)
+
+
+def _address(path: str, value: object) -> str:
+    text = _text(path, value)
+    port = text.rpartition(":")[2]
+    if ":" not in text or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ConfigError(path, f"must be HOST:PORT, is {value!r}")
+    return text
+
+
 def _bool(path: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(path, f"must be true or false, is {value!r}")
@@ -249,7 +265,7 @@ def _election(value: object) -> ElectionConfig:
     made = ElectionConfig(
         leader_elect=_bool("leaderElection.leaderElect", raw.get("leaderElect", base.leader_elect)),
         name=_text("leaderElection.name", raw.get("name", base.name)),
-        namespace=str(raw.get("namespace", base.namespace)),
+        namespace=_text("leaderElection.namespace", raw["namespace"]) if raw.get("namespace") else base.namespace,
         lease_duration=parse_duration("leaderElection.leaseDuration", raw.get("leaseDuration", base.lease_duration)),
         renew_deadline=parse_duration("leaderElection.renewDeadline", raw.get("renewDeadline", base.renew_deadline)),
         retry_period=parse_duration("leaderElection.retryPeriod", raw.get("retryPeriod", base.retry_period)),
@@ -323,8 +339,8 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
         client_connection=_connection(raw.get("clientConnection")),
         leader_election=_election(raw.get("leaderElection")),
         binder=_binder(raw.get("binder")),
-        health_address=_text("healthAddress", raw.get("healthAddress", base.health_address)),
-        log_format=_text("logFormat", raw.get("logFormat", base.log_format)),
+        health_address=_address("healthAddress", raw.get("healthAddress", base.health_address)),
+        log_format=_choice("logFormat", raw.get("logFormat", base.log_format), LOG_FORMATS),
         seed=_integer("seed", raw.get("seed", base.seed), low=0),
         warnings=tuple(warnings),
     )
