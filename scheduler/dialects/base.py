@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
-from scheduler.dialects.meta import Undecodable, undecodable
+from scheduler.dialects.meta import Undecodable, seconds, undecodable
 from scheduler.dialects.requests import exact, rounded
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup
@@ -24,6 +24,9 @@ from scheduler.model.resources import Amounts
 MAX_MEMBERS = 2**31 - 1
 MAX_MESSAGE = 4096
 """A condition message is cut here: the API allows 32,768 characters, and nobody reads more."""
+RAN = ("Running", "Degraded", "Completed", "Unknown")
+"""Phases, in neutral words, of a group that once reached its minimum."""
+LATER = "is not supported by this version"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +113,64 @@ def plain(raw: msgspec.Raw | bytes) -> dict[str, Any]:
     """Return an object that was kept raw; anything but an object is empty."""
     value = msgspec.json.decode(raw) if raw else None
     return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A group's object, opened: `problems` grows while `spec` is read."""
+
+    metadata: Metadata
+    spec: Reader
+    status: dict[str, Any]
+    raw_status: bytes
+    problems: list[Problem]
+
+    @property
+    def marked_queue(self) -> str:
+        """The queue that a label, else an annotation, of the object names: for APIs that have no field for it."""
+        marks = {**(self.metadata.annotations or {}), **(self.metadata.labels or {})}
+        return marks.get("scheduling.muster.sh/queue", "")
+
+
+class PodGroupDialect:
+    """What the dialects share that have an object named PodGroup; its own queues are up to each of them."""
+
+    name: ClassVar[str]
+    resources: ClassVar[tuple[DialectResource, ...]]
+
+    def open_group(self, raw: bytes | msgspec.Raw) -> Opened:
+        """Return the parts of a group's object. Raises `Undecodable` when not even its identity can be read."""
+        envelope = open_envelope(f"PodGroup.{self.resources[0].group}", raw)
+        problems: list[Problem] = []
+        spec, status = open_spec(envelope, problems), plain(envelope.status)
+        return Opened(envelope.metadata, spec, status, bytes(envelope.status), problems)
+
+    def identified(self, opened: Opened, api_version: str) -> PodGroup:
+        """Return a group with its identity and what every object says of itself; the rest has its defaults."""
+        meta = opened.metadata
+        return PodGroup(
+            key=f"{self.name}/{meta.namespace}/{meta.name}",
+            uid=meta.uid,
+            dialect=self.name,
+            namespace=meta.namespace,
+            name=meta.name,
+            api_version=api_version,
+            kind="PodGroup",
+            created=seconds(meta.creation_timestamp),
+            generation=meta.generation,
+            conditions=read_conditions(opened.status),
+            deleting=meta.deletion_timestamp is not None,
+            resource_version=meta.resource_version,
+            raw_status=opened.raw_status,
+        )
+
+    def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:
+        """Refuse: there are no queues unless a dialect says otherwise."""
+        raise Undecodable(f"{self.resources[0].group} has no queues")
+
+    def api_path(self, group: PodGroup) -> str:
+        """Return the path of the object."""
+        return f"/apis/{group.api_version}/namespaces/{group.namespace}/podgroups/{group.name}"
 
 
 class Reader:
@@ -222,6 +283,12 @@ def read_counts(status: dict[str, Any], names: tuple[str, ...]) -> tuple[tuple[s
     """Return the named counters of a status that are integers, sorted."""
     found = ((name, status.get(name)) for name in names)
     return tuple(sorted((n, v) for n, v in found if isinstance(v, int) and not isinstance(v, bool)))
+
+
+def counted(status: SetStatus, names: tuple[str, ...]) -> dict[str, int]:
+    """Return the named counters, 0 where one is not told; nothing when none is."""
+    counts = dict(status.counts)
+    return {name: counts.get(name, 0) for name in names} if counts else {}
 
 
 def set_condition(

@@ -7,26 +7,24 @@ group first reaches its minimum, which is how that is remembered.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
 
 from scheduler.dialects.base import (
+    RAN,
     DialectResource,
+    PodGroupDialect,
     copied_conditions,
+    counted,
     difference,
-    open_envelope,
-    open_spec,
     plain,
-    read_conditions,
     read_counts,
     set_condition,
 )
-from scheduler.dialects.meta import Undecodable, seconds
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup
-from scheduler.model.pods import Problem
-from scheduler.model.queues import Queue
 
 _PHASES = {
     "Pending": "Pending",
@@ -39,11 +37,10 @@ _PHASES = {
     "Unknown": "Unknown",
 }
 _NEUTRAL = {"Unknown": "Degraded", "Finished": "Completed"}
-_RAN = ("Running", "Degraded", "Completed", "Unknown")
 _COUNTS = ("running", "succeeded", "failed")
 
 
-class CoschedulingDialect:
+class CoschedulingDialect(PodGroupDialect):
     """See the module."""
 
     name: ClassVar[str] = "coscheduling"
@@ -53,38 +50,20 @@ class CoschedulingDialect:
 
     def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:
         """Return the group. The API has no queue; a label scheduling.muster.sh/queue on the object names one."""
-        envelope = open_envelope("PodGroup.scheduling.x-k8s.io", raw)
-        meta, problems = envelope.metadata, list[Problem]()
-        spec, status = open_spec(envelope, problems), plain(envelope.status)
+        opened = self.open_group(raw)
+        spec, status, problems = opened.spec, opened.status, opened.problems
         phase = str(status.get("phase") or "")
         neutral = _NEUTRAL.get(phase, phase)
-        marks = {**(meta.annotations or {}), **(meta.labels or {})}
-        return PodGroup(
-            key=f"coscheduling/{meta.namespace}/{meta.name}",
-            uid=meta.uid,
-            dialect=self.name,
-            namespace=meta.namespace,
-            name=meta.name,
-            api_version=api_version,
-            kind="PodGroup",
+        return replace(
+            self.identified(opened, api_version),
             min_member=spec.integer("minMember", 1, 1),
             min_resources=spec.amounts("minResources"),
-            queue=marks.get("scheduling.muster.sh/queue", ""),
-            created=seconds(meta.creation_timestamp),
-            generation=meta.generation,
+            queue=opened.marked_queue,
             phase=neutral,
-            was_running=neutral in _RAN or bool(status.get("scheduleStartTime")),
-            conditions=read_conditions(status),
+            was_running=neutral in RAN or bool(status.get("scheduleStartTime")),
             counts=read_counts(status, _COUNTS),
             problems=tuple(problems),
-            deleting=meta.deletion_timestamp is not None,
-            resource_version=meta.resource_version,
-            raw_status=bytes(envelope.status),
         )
-
-    def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:
-        """There are no queues in this API."""
-        raise Undecodable("scheduling.x-k8s.io has no queues")
 
     def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
         """Return the merge patch for the status."""
@@ -94,10 +73,8 @@ class CoschedulingDialect:
             set_condition(conditions, "Scheduled", "True", "MinimumBound", "", now)
         elif status.verdict is not None:
             set_condition(conditions, "Scheduled", "False", str(status.verdict.code), text, now)
-        counts = dict(status.counts)
-        wish: dict[str, Any] = {"phase": _PHASES[status.phase]}
-        wish.update((name, counts.get(name, 0)) for name in _COUNTS if counts)
-        if status.phase in _RAN and not before.get("scheduleStartTime"):
+        wish: dict[str, Any] = {"phase": _PHASES[status.phase], **counted(status, _COUNTS)}
+        if status.phase in RAN and not before.get("scheduleStartTime"):
             wish["scheduleStartTime"] = now
         if "conditions" in before:
             wish["conditions"] = conditions
@@ -105,7 +82,3 @@ class CoschedulingDialect:
         if patch is not None and conditions:
             patch["status"]["conditions"] = conditions
         return patch
-
-    def api_path(self, group: PodGroup) -> str:
-        """Return the path of the object."""
-        return f"/apis/{group.api_version}/namespaces/{group.namespace}/podgroups/{group.name}"

@@ -7,20 +7,24 @@ elsewhere. That a group once reached its minimum is remembered in status.start.a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
 
 from scheduler.dialects.base import (
+    LATER,
+    RAN,
     DialectResource,
     Envelope,
+    PodGroupDialect,
     Reader,
     copied_conditions,
+    counted,
     difference,
     open_envelope,
     open_spec,
     plain,
-    read_conditions,
     read_counts,
     set_condition,
 )
@@ -44,12 +48,10 @@ _PHASES = {
     "Unknown": "Degraded",
 }
 _NEUTRAL = {word: neutral for neutral, word in _PHASES.items() if neutral != "Unknown"}
-_RAN = ("Running", "Degraded", "Completed", "Unknown")
 _COUNTS = ("desired", "existing", "gated", "bound", "running", "succeeded", "failed")
-_LATER = "is not supported by this version"
 
 
-class MusterDialect:
+class MusterDialect(PodGroupDialect):
     """See the module."""
 
     name: ClassVar[str] = "muster"
@@ -60,36 +62,23 @@ class MusterDialect:
 
     def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:
         """Return the group."""
-        envelope = open_envelope("PodGroup.scheduling.muster.sh", raw)
-        meta, problems = envelope.metadata, list[Problem]()
-        spec, status = open_spec(envelope, problems), plain(envelope.status)
+        opened = self.open_group(raw)
+        spec, status, problems = opened.spec, opened.status, opened.problems
         start = status.get("start")
         members = status.get("members")
         phase = str(status.get("phase") or "")
-        return PodGroup(
-            key=f"muster/{meta.namespace}/{meta.name}",
-            uid=meta.uid,
-            dialect=self.name,
-            namespace=meta.namespace,
-            name=meta.name,
-            api_version=api_version,
-            kind="PodGroup",
+        return replace(
+            self.identified(opened, api_version),
             min_member=spec.integer("minMember", 1, 1),
             roles=_roles(spec),
             queue=spec.text("queue"),
             priority_class=spec.text("priorityClassName"),
             preemptible=spec.flag("preemptible"),
             topology=_topology(spec),
-            created=seconds(meta.creation_timestamp),
-            generation=meta.generation,
             phase=_NEUTRAL.get(phase, phase),
-            was_running=phase in _RAN or (isinstance(start, dict) and bool(start.get("actual"))),
-            conditions=read_conditions(status),
+            was_running=phase in RAN or (isinstance(start, dict) and bool(start.get("actual"))),
             counts=read_counts(members if isinstance(members, dict) else {}, _COUNTS),
             problems=tuple(problems),
-            deleting=meta.deletion_timestamp is not None,
-            resource_version=meta.resource_version,
-            raw_status=bytes(envelope.status),
         )
 
     def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:
@@ -135,23 +124,18 @@ class MusterDialect:
             else _PHASES[status.phase],
             "conditions": conditions,
         }
-        if status.counts:
-            counts = dict(status.counts)
-            wish["members"] = {name: counts.get(name, 0) for name in _COUNTS}
+        if members := counted(status, _COUNTS):
+            wish["members"] = members
         start = before.get("start")
-        if status.phase in _RAN and not (isinstance(start, dict) and start.get("actual")):
+        if status.phase in RAN and not (isinstance(start, dict) and start.get("actual")):
             wish["start"] = {"actual": now}
         return difference(before, wish)
-
-    def api_path(self, group: PodGroup) -> str:
-        """Return the path of the object."""
-        return f"/apis/{group.api_version}/namespaces/{group.namespace}/podgroups/{group.name}"
 
 
 def _topology(spec: Reader) -> TopologyWish | None:
     wish = spec.object("topology")
-    wish.refuse("atMostDomains", _LATER)
-    wish.refuse("segments", _LATER)
+    wish.refuse("atMostDomains", LATER)
+    wish.refuse("segments", LATER)
     name, required, preferred = wish.text("name"), wish.text("required"), wish.text("preferred")
     return TopologyWish(name, required, preferred) if required or preferred else None
 
@@ -161,9 +145,9 @@ def _roles(spec: Reader) -> tuple[RoleMinimum, ...]:
     roles: dict[str, int] = {}
     for group in spec.objects("subGroups"):
         for field in ("subGroups", "minSubGroups", "selector", "matchLabelKeys"):
-            group.refuse(field, f"{_LATER}; label the members scheduling.muster.sh/subgroup")
+            group.refuse(field, f"{LATER}; label the members scheduling.muster.sh/subgroup")
         if group.object("topology").text("required"):
-            group.refuse("topology", _LATER)
+            group.refuse("topology", LATER)
         name = group.text("name")
         if not name or name in roles:
             group.problems.append(Problem(group.at("name"), "must be there and differ from its siblings"))

@@ -7,34 +7,30 @@ group until something can hold them. Workloads are not read: a PodGroup carries 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
 
 from scheduler.dialects.base import (
+    LATER,
+    RAN,
     DialectResource,
+    PodGroupDialect,
     Reader,
     copied_conditions,
     difference,
     has_condition,
-    open_envelope,
-    open_spec,
     plain,
-    read_conditions,
     set_condition,
 )
-from scheduler.dialects.meta import Undecodable, seconds
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, TopologyWish
 from scheduler.model.pods import Problem
-from scheduler.model.queues import Queue
 from scheduler.model.verdict import CAPACITY_CODES
 
-_RAN = ("Running", "Degraded", "Completed", "Unknown")
-_LATER = "is not supported by this version"
 
-
-class NativeDialect:
+class NativeDialect(PodGroupDialect):
     """See the module."""
 
     name: ClassVar[str] = "native"
@@ -46,40 +42,22 @@ class NativeDialect:
 
     def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:
         """Return the group. The API has no queue; a label scheduling.muster.sh/queue on the object names one."""
-        envelope = open_envelope("PodGroup.scheduling.k8s.io", raw)
-        meta, problems = envelope.metadata, list[Problem]()
-        spec, status = open_spec(envelope, problems), plain(envelope.status)
-        spec.refuse("parentCompositePodGroupName", _LATER)
-        spec.refuse("resourceClaims", _LATER)
+        opened = self.open_group(raw)
+        spec, status, problems = opened.spec, opened.status, opened.problems
+        spec.refuse("parentCompositePodGroupName", LATER)
+        spec.refuse("resourceClaims", LATER)
         done = has_condition(copied_conditions(status), _condition_type(api_version), "True")
         waits = has_condition(copied_conditions(status), _condition_type(api_version))
-        marks = {**(meta.annotations or {}), **(meta.labels or {})}
-        return PodGroup(
-            key=f"native/{meta.namespace}/{meta.name}",
-            uid=meta.uid,
-            dialect=self.name,
-            namespace=meta.namespace,
-            name=meta.name,
-            api_version=api_version,
-            kind="PodGroup",
+        return replace(
+            self.identified(opened, api_version),
             min_member=_minimum(spec),
-            queue=marks.get("scheduling.muster.sh/queue", ""),
+            queue=opened.marked_queue,
             priority_class=spec.text("priorityClassName"),
             topology=_topology(spec),
-            created=seconds(meta.creation_timestamp),
-            generation=meta.generation,
             phase="Running" if done else "Pending" if waits else "",
             was_running=done,
-            conditions=read_conditions(status),
             problems=tuple(problems),
-            deleting=meta.deletion_timestamp is not None,
-            resource_version=meta.resource_version,
-            raw_status=bytes(envelope.status),
         )
-
-    def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:
-        """There are no queues in this API."""
-        raise Undecodable("scheduling.k8s.io has no queues")
 
     def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
         """Return the merge patch for the status: one condition, which is final once it is True."""
@@ -89,16 +67,12 @@ class NativeDialect:
         observed = {"observedGeneration": group.generation} if group.generation else {}
         if has_condition(conditions, kind, "True"):
             return None
-        if status.phase in _RAN:
+        if status.phase in RAN:
             set_condition(conditions, kind, "True", "Scheduled", "", now, **observed)
         elif status.verdict is not None:
             reason = "Unschedulable" if status.verdict.code in CAPACITY_CODES else str(status.verdict.code)
             set_condition(conditions, kind, "False", reason, text, now, **observed)
         return difference(before, {"conditions": conditions})
-
-    def api_path(self, group: PodGroup) -> str:
-        """Return the path of the object."""
-        return f"/apis/{group.api_version}/namespaces/{group.namespace}/podgroups/{group.name}"
 
 
 def _condition_type(api_version: str) -> str:
@@ -121,5 +95,5 @@ def _topology(spec: Reader) -> TopologyWish | None:
     rules = list(spec.object("schedulingConstraints").objects("topology"))
     keys = [rule.text("key") for rule in rules]
     if len(keys) > 1:
-        spec.problems.append(Problem(spec.at("schedulingConstraints.topology"), f"more than one {_LATER}"))
+        spec.problems.append(Problem(spec.at("schedulingConstraints.topology"), f"more than one {LATER}"))
     return TopologyWish(required=keys[0], field=rules[0].at("key")) if keys and keys[0] else None

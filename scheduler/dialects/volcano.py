@@ -8,20 +8,24 @@ whatever its status, says that the group once reached its minimum.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
 
 from scheduler.dialects.base import (
+    LATER,
+    RAN,
     DialectResource,
+    PodGroupDialect,
     Reader,
     copied_conditions,
+    counted,
     difference,
     has_condition,
     open_envelope,
     open_spec,
     plain,
-    read_conditions,
     read_counts,
     set_condition,
 )
@@ -44,13 +48,11 @@ _PHASES = {
     "Unknown": "Unknown",
 }
 _NEUTRAL = {"Unknown": "Degraded"}
-_RAN = ("Running", "Degraded", "Completed", "Unknown")
 _COUNTS = ("running", "succeeded", "failed")
 _SCHEDULED_REASON = "tasks in gang are ready to be scheduled"
-_LATER = "is not supported by this version"
 
 
-class VolcanoDialect:
+class VolcanoDialect(PodGroupDialect):
     """See the module."""
 
     name: ClassVar[str] = "volcano"
@@ -63,22 +65,15 @@ class VolcanoDialect:
 
     def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:
         """Return the group."""
-        envelope = open_envelope("PodGroup.scheduling.volcano.sh", raw)
-        meta, problems = envelope.metadata, list[Problem]()
-        spec, status = open_spec(envelope, problems), plain(envelope.status)
-        spec.refuse("subGroupPolicy", _LATER)
+        opened = self.open_group(raw)
+        meta, spec, status, problems = opened.metadata, opened.spec, opened.status, opened.problems
+        spec.refuse("subGroupPolicy", LATER)
         minimum = spec.integer("minMember", 0, 0)
         queue = spec.text("queue")
         phase = str(status.get("phase") or "")
         annotations = meta.annotations or {}
-        return PodGroup(
-            key=f"volcano/{meta.namespace}/{meta.name}",
-            uid=meta.uid,
-            dialect=self.name,
-            namespace=meta.namespace,
-            name=meta.name,
-            api_version=api_version,
-            kind="PodGroup",
+        return replace(
+            self.identified(opened, api_version),
             min_member=max(minimum, 1),
             roles=_roles(spec, minimum),
             min_resources=spec.amounts("minResources"),
@@ -87,16 +82,10 @@ class VolcanoDialect:
             priority_class=spec.text("priorityClassName"),
             preemptible=_preemptible(annotations.get("volcano.sh/preemptable")),
             topology=_topology(spec),
-            created=seconds(meta.creation_timestamp),
-            generation=meta.generation,
             phase=_NEUTRAL.get(phase, phase),
-            was_running=phase in _RAN or has_condition(copied_conditions(status), "Scheduled"),
-            conditions=read_conditions(status),
+            was_running=phase in RAN or has_condition(copied_conditions(status), "Scheduled"),
             counts=read_counts(status, _COUNTS),
             problems=tuple(problems),
-            deleting=meta.deletion_timestamp is not None,
-            resource_version=meta.resource_version,
-            raw_status=bytes(envelope.status),
         )
 
     def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:
@@ -134,14 +123,12 @@ class VolcanoDialect:
             set_condition(conditions, "Scheduled", "True", _SCHEDULED_REASON, "", now, transitionID=now)
         elif status.phase in ("Degraded", "Unknown") or has_condition(conditions, "Scheduled", "True"):
             set_condition(conditions, "Scheduled", "False", "BelowMinimum", text, now, transitionID=now)
-        counts = dict(status.counts)
-        wish: dict[str, Any] = {"phase": _PHASES[status.phase], "conditions": conditions}
-        wish.update((name, counts.get(name, 0)) for name in _COUNTS if counts)
+        wish: dict[str, Any] = {
+            "phase": _PHASES[status.phase],
+            "conditions": conditions,
+            **counted(status, _COUNTS),
+        }
         return difference(before, wish)
-
-    def api_path(self, group: PodGroup) -> str:
-        """Return the path of the object."""
-        return f"/apis/{group.api_version}/namespaces/{group.namespace}/podgroups/{group.name}"
 
 
 def _reason(verdict: Verdict) -> str:
