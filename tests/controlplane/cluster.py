@@ -371,9 +371,17 @@ class ControlPlane:
         self._processes["kube-apiserver"].stop()
 
     def start_api(self) -> None:
-        """Start it again on the same port with the same certificate, and wait until it is ready."""
+        """Start it again on the same port with the same certificate, and wait until it is ready.
+
+        The controllers start anew too: after an outage they would look again only half a minute later.
+        """
+        deadline = time.monotonic() + self._start_timeout
         self._processes["kube-apiserver"].start()
-        self._wait_for("kube-apiserver", self._api_ready, time.monotonic() + self._start_timeout)
+        self._wait_for("kube-apiserver", self._api_ready, deadline)
+        controllers = self._processes.get("kube-controller-manager")
+        if controllers is not None:
+            controllers.stop()
+            controllers.start()
 
     def restart_api(self, down_seconds: float = 0.0) -> None:
         """Kill the API server, stay away for a while, and come back on the same port with the same data."""
