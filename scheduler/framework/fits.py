@@ -1,13 +1,15 @@
 """Which nodes may host which shape, by everything that is not an amount: one boolean mask and one score row a shape.
 
 Decided here: `fits` and `scores` are asked once for each (shape, node class) and kept across sessions until the class
-is gone. `generation` counts changes of the node classes, so that whoever remembers something about a mask can tell.
+is gone. They are given a shape without what it says about other pods: a node class cannot answer that, and a hundred
+gangs that differ in nothing else (each away from its own members, say) are one question. `generation` counts changes of
+the node classes, so that whoever remembers something about a mask can tell.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,12 +45,17 @@ class StaticFits:
         self._ids: list[int] = []
         self._answers: dict[str, dict[int, tuple[Misfit | None, int]]] = {}
         self._fits: dict[str, Fit] = {}
+        self._plain: dict[str, Shape] = {}
+        self._first: dict[Shape, Shape] = {}
 
     def refresh(self, table: NodeTable, shapes: Mapping[str, Shape]) -> None:
         """Take over the node classes of a snapshot; forget what no longer exists."""
-        if len(self._answers) > len(shapes) + _SPARE_SHAPES:
-            self._answers = {key: answers for key, answers in self._answers.items() if key in shapes}
-            self._fits = {key: fit for key, fit in self._fits.items() if key in shapes}
+        if len(self._plain) > len(shapes) + _SPARE_SHAPES:
+            self._plain = {key: plain for key, plain in self._plain.items() if key in shapes}
+            self._first = {replace(plain, key=""): plain for plain in self._plain.values()}
+            kept = {plain.key for plain in self._plain.values()}
+            self._answers = {key: answers for key, answers in self._answers.items() if key in kept}
+            self._fits = {key: fit for key, fit in self._fits.items() if key in kept}
         if table.classes is self._classes and table.class_of is self._class_of:
             return
         same = table.classes == self._classes and np.array_equal(table.class_of, self._class_of)
@@ -64,6 +71,7 @@ class StaticFits:
 
     def fit(self, shape: Shape) -> Fit:
         """Return the shape's row. Raises `HookRaised`; then nothing is remembered."""
+        shape = self._without_others(shape)
         known = self._fits.get(shape.key)
         if known is not None:
             return known
@@ -90,3 +98,11 @@ class StaticFits:
         )
         self._fits[shape.key] = made
         return made
+
+    def _without_others(self, shape: Shape) -> Shape:
+        """Return the shape without its rules about other pods; one object for all that are alike in the rest."""
+        plain = self._plain.get(shape.key)
+        if plain is None:
+            bare = replace(shape, key="", host_ports=(), affinity=(), anti_affinity=(), preferred_pods=(), spread=())
+            plain = self._plain[shape.key] = self._first.setdefault(bare, replace(bare, key=shape.key))
+        return plain
