@@ -90,7 +90,7 @@ def with_options(config: SchedulerConfiguration, options: RunOptions) -> Schedul
     if options.session_period:
         changes["session_period"] = configuration.parse_duration("--session-period", options.session_period)
     if options.health_address:
-        changes["health_address"] = options.health_address
+        changes["health_address"] = configuration.parse_address("--health-address", options.health_address)
     return replace(config, **changes)
 
 

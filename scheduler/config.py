@@ -163,7 +163,8 @@ def _choice(path: str, value: object, choices: Sequence[str]) -> str:
     return str(value)
 
 
-def _address(path: str, value: object) -> str:
+def parse_address(path: str, value: object) -> str:
+    """Return HOST:PORT, or raise `ConfigError`."""
     text = _text(path, value)
     port = text.rpartition(":")[2]
     if ":" not in text or not (port.isascii() and port.isdigit() and int(port) < 65536):
@@ -339,7 +340,7 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
         client_connection=_connection(raw.get("clientConnection")),
         leader_election=_election(raw.get("leaderElection")),
         binder=_binder(raw.get("binder")),
-        health_address=_address("healthAddress", raw.get("healthAddress", base.health_address)),
+        health_address=parse_address("healthAddress", raw.get("healthAddress", base.health_address)),
         log_format=_choice("logFormat", raw.get("logFormat", base.log_format), LOG_FORMATS),
         seed=_integer("seed", raw.get("seed", base.seed), low=0),
         warnings=tuple(warnings),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scheduler.app import load_configuration
+from scheduler.app import RunOptions, load_configuration, with_options
 from scheduler.config import ConfigError, SchedulerConfiguration, parse, parse_duration
 
 ACTIONS, PLUGINS = ("enqueue", "allocate"), ("gang", "priority", "predicates", "queues", "binpack")
@@ -82,6 +82,19 @@ def test_a_value_that_would_fail_later_is_refused_at_once(key: str, value: objec
     with pytest.raises(ConfigError) as refused:
         parse(document, actions=ACTIONS, plugins=PLUGINS)
     assert str(refused.value).startswith(says)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("health_address", "nonsense"), ("health_address", "h:1:x"), ("session_period", "soon")]
+)
+def test_an_option_that_cannot_be_used_is_refused_by_its_name(option: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^--{option.replace('_', '-')}: "):
+        with_options(SchedulerConfiguration(), RunOptions(**{option: value}))  # type: ignore[arg-type]
+
+
+def test_an_option_wins_over_the_file() -> None:
+    config = with_options(SchedulerConfiguration(), RunOptions(health_address="[::]:0", session_period="2s"))
+    assert (config.health_address, config.session_period) == ("[::]:0", 2.0)
 
 
 def test_volcanos_configuration_is_taken_over_and_what_is_left_out_is_said() -> None:
