@@ -12,10 +12,12 @@ Fields of an object (group scheduling.muster.sh/v1alpha1, plural bindrequests, i
     spec             session, epoch, deadline (RFC 3339 with milliseconds), gangs[]; only the epoch is ever
                      changed, by a new leader that takes the request over
                      parts: on a header, how many parts there are; part: on a part, its number from 1
-      gangs[]        group {key, namespace, name, uid, apiVersion, kind}, minimum, placements[]; victims[] is not
+      gangs[]        group {key, namespace, name, uid, apiVersion, kind}, minimum, placements; victims[] is not
                      written by this version
-      placements[]   pod, uid, node, and namespace where it is not the group's
-    status           phase, gangs[] {index, uid, phase, bound, failures[] {pod, uid, node, cause, permanent}}
+      placements     one text with a line for each member: pod, uid, node, and namespace where it is not the group's.
+                     A text, because the API server takes an object for each member apart at every write of the status
+    status           phase, gangs[] {index, uid, phase, bound, failures[] {pod, uid, node, cause, permanent},
+                     moreFailures: how many are not listed}
 
 A header has its one gang with no placements; those of the parts follow each other in the order of their numbers.
 """
@@ -46,6 +48,9 @@ PODS_A_REQUEST = 500
 
 BYTES_AN_OBJECT = 900 * 1024
 """etcd takes 1.5 MiB and the API server adds metadata; a request in more bytes than this is written in parts."""
+
+FAILURES_LISTED = 100
+"""Failures of one gang that its status names; of the rest it says how many."""
 
 _ENVELOPE = 4 * 1024
 """Room in a part for everything but its placements: names and labels are at most 253 bytes each."""
@@ -168,7 +173,7 @@ def _cut(place: Place, size: int) -> Iterator[Place]:
     current: list[Assignment] = []
     taken = 0
     for assignment in place.assignments:
-        cost = len(_encode(_placement(place.namespace, assignment))) + 1
+        cost = len(_encode(_line(place.namespace, assignment)))  # its quotes are as long as an escaped line end
         if current and taken + cost > size:
             yield replace(place, assignments=tuple(current))
             current, taken = [], 0
@@ -201,25 +206,24 @@ def _object(name: str, namespace: str, spec: Json, labels: Mapping[str, str] | N
 
 
 def _gang(place: Place) -> Json:
+    group = {
+        "key": place.group,
+        "namespace": place.namespace,
+        "name": place.name,
+        "uid": place.group_uid,
+        "apiVersion": place.api_version,
+        "kind": place.kind,
+    }
     return {
-        "group": {
-            "key": place.group,
-            "namespace": place.namespace,
-            "name": place.name,
-            "uid": place.group_uid,
-            "apiVersion": place.api_version,
-            "kind": place.kind,
-        },
+        "group": {key: value for key, value in group.items() if value},
         "minimum": place.minimum,
-        "placements": [_placement(place.namespace, assignment) for assignment in place.assignments],
+        "placements": "".join(f"{_line(place.namespace, assignment)}\n" for assignment in place.assignments),
     }
 
 
-def _placement(namespace: str, assignment: Assignment) -> Json:
-    placement = {"pod": assignment.pod, "uid": assignment.uid, "node": assignment.node}
-    if assignment.namespace != namespace:
-        placement["namespace"] = assignment.namespace
-    return placement
+def _line(namespace: str, assignment: Assignment) -> str:
+    line = f"{assignment.pod} {assignment.uid} {assignment.node}"
+    return line if assignment.namespace == namespace else f"{line} {assignment.namespace}"
 
 
 def _outcome(request: BindRequest, outcome: GangOutcome) -> Json:
@@ -228,8 +232,11 @@ def _outcome(request: BindRequest, outcome: GangOutcome) -> Json:
     if outcome.failures:
         result["failures"] = [
             {"pod": f.pod, "uid": f.uid, "node": f.node, "cause": f.cause, "permanent": f.permanent}
-            for f in outcome.failures
+            for f in outcome.failures[:FAILURES_LISTED]
         ]
+    more = max(0, len(outcome.failures) - FAILURES_LISTED) + outcome.more_failures
+    if more:
+        result["moreFailures"] = more
     return result
 
 
@@ -259,17 +266,10 @@ class _Ref(msgspec.Struct, gc=False, rename="camel"):
     kind: str = ""
 
 
-class _Placement(msgspec.Struct, gc=False):
-    pod: str
-    uid: str
-    node: str
-    namespace: str = ""
-
-
 class _Gang(msgspec.Struct, gc=False):
     group: _Ref
     minimum: int = 0
-    placements: list[_Placement] = []
+    placements: str = ""
 
 
 class _Spec(msgspec.Struct, gc=False):
@@ -289,11 +289,12 @@ class _Failure(msgspec.Struct, gc=False):
     permanent: bool = False
 
 
-class _GangStatus(msgspec.Struct, gc=False):
+class _GangStatus(msgspec.Struct, gc=False, rename="camel"):
     index: int
     phase: str = ""
     bound: int = 0
     failures: list[_Failure] = []
+    more_failures: int = 0
 
 
 class _Status(msgspec.Struct, gc=False):
@@ -369,7 +370,7 @@ def read(raw: bytes | msgspec.Raw | Mapping[str, Any]) -> Piece:
         session=spec.session,
         epoch=spec.epoch,
         deadline=deadline,
-        gangs=tuple(_place(gang) for gang in spec.gangs),
+        gangs=tuple(_place(meta.name, number, gang) for number, gang in enumerate(spec.gangs)),
         phase=status.phase,
         outcomes=tuple(_gang_outcome(outcome) for outcome in status.gangs),
         created=created,
@@ -378,7 +379,7 @@ def read(raw: bytes | msgspec.Raw | Mapping[str, Any]) -> Piece:
     return Piece(request, spec.parts, spec.part, part_of)
 
 
-def _place(gang: _Gang) -> Place:
+def _place(request: str, number: int, gang: _Gang) -> Place:
     ref = gang.group
     return Place(
         group=ref.key,
@@ -388,13 +389,28 @@ def _place(gang: _Gang) -> Place:
         api_version=ref.api_version,
         kind=ref.kind,
         minimum=gang.minimum,
-        assignments=tuple(Assignment(p.uid, p.namespace or ref.namespace, p.pod, p.node) for p in gang.placements),
+        assignments=tuple(_assignments(f"BindRequest {request}: spec.gangs[{number}]", ref.namespace, gang.placements)),
     )
+
+
+def _assignments(where: str, namespace: str, text: str) -> Iterator[Assignment]:
+    seen: set[str] = set()
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if len(words) not in (3, 4):
+            raise BadRequest(
+                f"{where}.placements: line {number} must be: pod uid node [namespace]; it is {line!r:.100}"
+            )
+        pod, uid, node = words[:3]
+        if uid in seen:
+            raise BadRequest(f"{where}.placements: line {number}: uid {uid:.100} is there already")
+        seen.add(uid)
+        yield Assignment(uid, words[3] if len(words) == 4 else namespace, pod, node)
 
 
 def _gang_outcome(outcome: _GangStatus) -> GangOutcome:
     failures = tuple(BindFailure(f.uid, f.pod, f.node, f.cause, f.permanent) for f in outcome.failures)
-    return GangOutcome(outcome.index, outcome.phase, outcome.bound, failures)
+    return GangOutcome(outcome.index, outcome.phase, outcome.bound, failures, outcome.more_failures)
 
 
 @dataclass(slots=True)

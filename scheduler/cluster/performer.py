@@ -313,7 +313,13 @@ class Performer:
             self._measure(place, group)
             if group is not None and group.has_object:
                 about = partial(of_group, group, self._cache.pod(bound[0].uid) if bound else None)
-                self._events.bound(request.session, about, partial(_bound_gang, bound), redundant=False)
+                if outcome.more_failures:  # which of them are bound is not told
+                    text = partial(_bound_some, outcome.bound, len(place.assignments))
+                else:
+                    text = partial(_bound_gang, bound)
+                self._events.bound(request.session, about, text, redundant=False)
+                continue
+            if outcome.more_failures:
                 continue
             for one in bound:
                 about = partial(of_pod, one.namespace, one.pod, one.uid, self._cache.pod(one.uid))
@@ -326,7 +332,7 @@ class Performer:
             return
         why = verdict(
             Code.BIND_FAILED,
-            failed=len(outcome.failures),
+            failed=len(outcome.failures) + outcome.more_failures,
             members=len(place.assignments),
             pod=told.pod,
             domain=told.node,
@@ -456,6 +462,10 @@ def _uids(places: Sequence[Place]) -> tuple[str, ...]:
 def _bound_gang(bound: Sequence[Assignment]) -> str:
     listed = ", ".join(f"{one.pod} to {one.node}" for one in bound)
     return f"Bound {len(bound)} member{'' if len(bound) == 1 else 's'}: {listed}"
+
+
+def _bound_some(bound: int, members: int) -> str:
+    return f"Bound {bound} of {members} members"
 
 
 def _bound_pod(one: Assignment) -> str:

@@ -26,12 +26,16 @@ class BindFailure:
 
 @dataclass(frozen=True, slots=True)
 class GangOutcome:
-    """How far a gang of a request has come. Gangs are named by the group's uid and the position in the request."""
+    """How far a gang of a request has come. Gangs are named by the group's uid and the position in the request.
+
+    more_failures: members that could not be bound either and are not listed.
+    """
 
     index: int
     phase: str
     bound: int = 0
     failures: tuple[BindFailure, ...] = ()
+    more_failures: int = 0
 
 
 @dataclass(frozen=True, slots=True)

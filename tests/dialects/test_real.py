@@ -164,7 +164,7 @@ def test_a_bind_request_changes_only_its_leader(real_control_plane: ControlPlane
     gang = {
         "group": {"key": "muster/a/g", "namespace": "a", "name": "g", "uid": "u", "apiVersion": "", "kind": ""},
         "minimum": 1,
-        "placements": [{"pod": "p", "uid": "u", "node": "n1", "devices": [], "namespace": "b"}],
+        "placements": "p u n1 b\n",
     }
     spec = {"session": "s-000042", "epoch": 7, "deadline": "2026-11-29T17:15:00.250Z", "gangs": [gang]}
     kind = {"apiVersion": "scheduling.muster.sh/v1alpha1", "kind": "BindRequest"}
@@ -176,7 +176,10 @@ def test_a_bind_request_changes_only_its_leader(real_control_plane: ControlPlane
     assert real_control_plane.rest.patch(f"{path}/s-000042-e7-1", {"spec": {"epoch": 8}})["spec"]["epoch"] == 8
     with pytest.raises(ApiError, match="adopted by later leaders only"):
         real_control_plane.rest.patch(f"{path}/s-000042-e7-1", {"spec": {"epoch": 7}})
-    done = {"phase": "Bound", "gangs": [{"index": 0, "uid": "u", "phase": "Bound", "bound": 1, "failures": []}]}
+    done = {
+        "phase": "Bound",
+        "gangs": [{"index": 0, "uid": "u", "phase": "Bound", "bound": 1, "failures": [], "moreFailures": 2}],
+    }
     assert real_control_plane.rest.patch(f"{path}/s-000042-e7-1/status", {"status": done})["status"] == done
 
 

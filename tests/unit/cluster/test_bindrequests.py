@@ -78,7 +78,7 @@ def test_the_object_has_the_documented_fields():
                         "kind": "PodGroup",
                     },
                     "minimum": 1,
-                    "placements": [{"pod": "a-0", "uid": "u-a-0", "node": "n0"}],
+                    "placements": "a-0 u-a-0 n0\n",
                 }
             ],
         },
@@ -138,13 +138,13 @@ def test_the_same_decisions_give_the_same_bytes():
 
 def test_a_gang_too_large_for_one_object_is_written_in_parts_that_each_fit():
     place = gang("big", 1000)
-    (bundle,) = write(place, size=20_000)
+    (bundle,) = write(place, size=12_000)
     assert len(bundle.parts) > 2
-    assert all(len(document.body) <= 20_000 for document in (*bundle.parts, bundle.header))
+    assert all(len(document.body) <= 12_000 for document in (*bundle.parts, bundle.header))
     assert [document.name for document in bundle.parts][:2] == ["s-000042-e7-1-p1", "s-000042-e7-1-p2"]
     header = json.loads(bundle.header.body)
     assert header["spec"]["parts"] == len(bundle.parts)
-    assert header["spec"]["gangs"][0]["placements"] == []
+    assert header["spec"]["gangs"][0]["placements"] == ""
     assert header["spec"]["gangs"][0]["minimum"] == 1000
     for number, document in enumerate(bundle.parts, start=1):
         part = json.loads(document.body)
@@ -153,7 +153,7 @@ def test_a_gang_too_large_for_one_object_is_written_in_parts_that_each_fit():
 
 
 def test_ten_thousand_pods_with_long_names_are_cut_by_their_real_size():
-    place = gang("big", 10_000, long=60)
+    place = gang("big", 10_000, long=120)
     (bundle,) = write(place)
     assert bundle.parts
     assert all(len(document.body) <= br.BYTES_AN_OBJECT for document in bundle.parts)
@@ -239,7 +239,14 @@ def test_several_gangs_that_cannot_share_an_object_are_refused_by_name():
         (lambda o: o["spec"].update(part=1), "part-of"),
         (lambda o: o["spec"].update(epoch="seven"), "epoch"),
         (lambda o: o.update(status={"gangs": [{"index": 4}]}), r"status.gangs\[0\].index"),
-        (lambda o: o["spec"]["gangs"][0]["placements"][0].pop("uid"), "uid"),
+        (
+            lambda o: _first(o).update(placements="a-0 u-a-0\n"),
+            r"spec.gangs\[0\].placements: line 1 must be: pod uid node",
+        ),
+        (lambda o: _first(o).update(placements="a u n\n\nb v n\n"), r"placements: line 2 must be"),
+        (lambda o: _first(o).update(placements="a u n ns too-much\n"), r"line 1 must be.*too-much"),
+        (lambda o: _first(o).update(placements="a u n\nb u m\n"), r"line 2: uid u is there already"),
+        (lambda o: _first(o).update(placements=[{"pod": "a"}]), r"Expected `str`.*placements"),
     ],
 )
 def test_an_object_that_cannot_be_a_request_is_refused_with_the_field(change: Any, text: str):
@@ -248,6 +255,34 @@ def test_an_object_that_cannot_be_a_request_is_refused_with_the_field(change: An
     change(obj)
     with pytest.raises(br.BadRequest, match=text):
         br.read(obj)
+
+
+def _first(obj: Any) -> Any:
+    return obj["spec"]["gangs"][0]
+
+
+def test_a_member_of_another_namespace_keeps_it():
+    place = gang("a", 2)
+    foreign = replace(place, assignments=(place.assignments[0], replace(place.assignments[1], namespace="other")))
+    (bundle,) = write(foreign)
+    assert json.loads(bundle.header.body)["spec"]["gangs"][0]["placements"].splitlines()[1].endswith(" other")
+    request = br.Assembler().offer(stored(bundle.header))
+    assert request is not None
+    assert request.gangs == (foreign,)
+
+
+def test_of_many_failures_the_status_names_some_and_counts_the_rest():
+    (bundle,) = write(gang("a", 300))
+    request = br.Assembler().offer(stored(bundle.header))
+    assert request is not None
+    failures = tuple(BindFailure(f"u-a-{i}", f"a-{i}", "n0", "NodeGone", True) for i in range(250))
+    done = replace(request, phase="Failed", outcomes=(GangOutcome(0, "Failed", 0, failures),))
+    status = br.status_patch(done)["status"]
+    assert (len(status["gangs"][0]["failures"]), status["gangs"][0]["moreFailures"]) == (100, 150)
+    again = br.Assembler().offer(stored(bundle.header, **status))
+    assert again is not None
+    assert again.outcomes == (GangOutcome(0, "Failed", 0, failures[:100], 150),)
+    assert br.status_patch(again)["status"] == status
 
 
 def test_what_was_written_is_recognised_by_its_spec_only():

@@ -228,7 +228,7 @@ def test_a_request_in_parts_is_one_request_in_the_cache_once_it_is_whole() -> No
     cache = Cache()
     assembler = Assembler()
     sink = RequestSink(assembler, cache.bind_requests)
-    members = tuple(Assignment(f"u{n}", "ns", f"pod-{n}", f"node-{n}") for n in range(200))
+    members = tuple(Assignment(f"u{n}", "ns", f"pod-{n}", f"node-{n}") for n in range(600))
     place = Place("k", "g", "ns", "gang", "v1", "PodGroup", 200, members)
     written = bundle("s-1", "s-000001", 3, 1000.0, "muster-system", (place,), size=8000)
     assert len(written.parts) > 1

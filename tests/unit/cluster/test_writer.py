@@ -390,7 +390,7 @@ async def test_a_request_is_one_post(case: Case):
 
 
 async def test_the_header_is_written_after_all_parts(case: Case):
-    made = bundle(200, size=6000)
+    made = bundle(600, size=6000)
     await commit(case, made)
     names = [body["metadata"]["name"] for _, _, body in case.server.bodies]
     assert sorted(names[:-1]) == sorted(part.name for part in made.parts)
@@ -400,7 +400,7 @@ async def test_the_header_is_written_after_all_parts(case: Case):
 async def test_a_refused_part_leaves_no_header(case: Case):
     case.server.answers = [lambda _: status(403, "Forbidden", "no")]
     with pytest.raises(w.NotCommitted, match="Forbidden"):
-        await commit(case, bundle(200, size=6000))
+        await commit(case, bundle(600, size=6000))
     assert f"{REQUESTS}/s-1-e1-1" not in case.server.objects
 
 
@@ -474,7 +474,7 @@ async def test_no_request_is_written_without_the_lease(case: Case):
 
 
 async def test_the_lease_is_asked_before_each_object(case: Case):
-    made = bundle(200, size=6000)
+    made = bundle(600, size=6000)
     case.server.answers = [lambda _: setattr(case, "leads", False)]
     with pytest.raises(w.NotCommitted, match="lease"):
         await commit(case, made)

@@ -196,8 +196,8 @@ async def test_a_placement_becomes_a_request_that_the_reflector_reads_back_whole
 
 
 async def test_a_request_in_parts_is_seen_once_whole_and_leaves_nothing_behind(world: World):
-    members = tuple(Assignment(f"u{n}", "default", f"train-{n}", "n1") for n in range(300))
-    wanted = Place(KEY, "", "default", "train", "v", "PodGroup", 300, members)
+    members = tuple(Assignment(f"u{n}", "default", f"train-{n}", "n1") for n in range(900))
+    wanted = Place(KEY, "", "default", "train", "v", "PodGroup", 900, members)
     bundle = bindrequests.bundle("s-9-e7-1", "s-9", 7, 2e9, "muster", (wanted,), size=8000)
     assert len(bundle.parts) > 2
     now = asyncio.get_running_loop().time()
