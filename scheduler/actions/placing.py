@@ -67,6 +67,11 @@ def solve(session: Session, ask: Ask) -> Found | Nothing:
     return known
 
 
+def would_fit(session: Session, ask: Ask, relations: Relations, *, empty: bool) -> bool:
+    """Whether the ask would fit under these relations instead of its own, as things are or as if nothing ran."""
+    return isinstance(_solve(session, ask, replace(relations, wanted=()), empty=empty), Found)
+
+
 def could_ever(session: Session, ask: Ask) -> bool:
     """Whether the ask would fit if nothing ran in the cluster. Where no search settles it, yes; without nodes, too."""
     if not session.table.names:

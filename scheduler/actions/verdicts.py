@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, Kind, relate
+from scheduler.actions.binding import binding
 from scheduler.actions.placing import Found, Nothing, could_ever, solve
 from scheduler.framework.protocols import WithinDomain
 from scheduler.framework.relations import Bar, Extra, Relations
@@ -78,9 +79,18 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
     code, permanent = Code.RESOURCES, False
     if not could_ever(session, ask):
         permanent = True
-        facts |= _limits(session, rooms, scarce, resource, needed)
+        hard = binding(session, ask, empty=True)
+        facts |= (
+            {"message": f"not even an empty cluster has {hard}"}
+            if hard
+            else _limits(session, rooms, scarce, resource, needed)
+        )
     elif not answer.proven:
         code = Code.SEARCH_BUDGET_EXHAUSTED
+    elif hard := binding(session, ask):
+        code = Code.TOPOLOGY
+        facts = {name: value for name, value in facts.items() if name != "holders"}
+        facts |= {"message": f"there is room, but not with {hard}"}
     elif (level := _binding_level(session, ask)) is not None:
         code = Code.TOPOLOGY
         facts |= _best_domain(session, level, scarce, resource, needed)
@@ -89,7 +99,7 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
     return Verdict(
         code=code,
         facts=tuple(sorted((name, _told(value)) for name, value in facts.items())),
-        nodes=_reasons(session, scarce),
+        nodes=_reasons(session, scarce) if not relations else _reasons_for_one(session, ask, scarce),
         total=len(session.table.names),
         permanent=permanent,
     )
@@ -199,6 +209,30 @@ def _best_domain(session: Session, level: str, scarce: _Room, resource: str, nee
     source = session.free[table.resources.index(resource)] if resource in table.resources else session.open_slots
     free = int(np.maximum(source[inside], 0).sum())
     return {"level": level, "domain": names[best], "free": free, "short": max(0, needed - free)}
+
+
+def _reasons_for_one(session: Session, ask: Ask, scarce: _Room) -> tuple[tuple[str, int], ...]:
+    """As `_reasons`, with those that would fit placed for as long as it takes to ask about the next."""
+    kind = scarce.kind
+    with session.statement() as statement:
+        answer = solve(session, replace(ask, each=True, roles=())) if ask.total > 1 else None
+        left = list(kind.pods)
+        if isinstance(answer, Found):
+            members = [
+                (one, pod, int(row))
+                for one, (rows, counts) in zip(ask.kinds, answer.parts, strict=True)
+                for pod, row in zip(one.pods, np.repeat(rows, counts), strict=False)
+            ]
+            for one, (rows, counts) in zip(ask.kinds, answer.parts, strict=True):
+                statement.charge(one.shape, rows, counts)
+            statement.place(ask.state, 0, [(pod, row) for _, pod, row in members])
+            taken = {pod.uid for _, pod, _ in members}
+            left = [pod for pod in left if pod.uid not in taken] or left[-1:]
+        single = replace(ask, kinds=(replace(kind, pods=(left[0],)),), total=1, roles=(), each=False)
+        relations = relate(session, single)
+        if isinstance(relations, Verdict):
+            return _reasons(session, scarce)
+        return _reasons(session, _room(session, single.kinds[0], 1, 0, relations))
 
 
 def _reasons(session: Session, room: _Room) -> tuple[tuple[str, int], ...]:

@@ -1,0 +1,75 @@
+"""Which rules about other pods keep an ask out, when amounts alone would not: found by leaving them out in turn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.actions.ask import Ask, relate
+from scheduler.actions.placing import would_fit
+from scheduler.framework.relations import NO_RELATIONS, Relations
+from scheduler.framework.session import Session
+from scheduler.model.rules import Follow, MemberRule, Repel, Spread
+from scheduler.model.verdict import Verdict
+
+_PORTS = "free ports for the requested pod ports"
+_OPENINGS = ("node(s) didn't match ", "node(s) didn't satisfy ", "node(s) didn't have ", "node(s) ")
+
+
+def binding(session: Session, ask: Ask, *, empty: bool = False) -> str:
+    """Return the rules without which the ask would fit, in kube-scheduler's words; "" where rules are not the cause."""
+    relations = relate(session, ask, empty=empty)
+    if isinstance(relations, Verdict) or not relations:
+        return ""
+    key = ("binding", session.ledger.token, session.space, ask.signature, relations.digest, empty)
+    known: str | None = session.cache.memo.get(key)
+    if known is None:
+        known = _binding(session, ask, relations, empty=empty)
+        session.cache.memo.put(key, known)
+    return known
+
+
+def _binding(session: Session, ask: Ask, relations: Relations, *, empty: bool) -> str:
+    if not would_fit(session, ask, NO_RELATIONS, empty=empty):
+        return ""
+    topics = topics_of(relations)
+    alone = [topic for topic in topics if would_fit(session, ask, without(relations, topic), empty=empty)]
+    return " or ".join(alone) if alone else " and ".join(topics)
+
+
+def topics_of(relations: Relations) -> tuple[str, ...]:
+    """Return what the relations are about, each once, sorted."""
+    found = {_of_reason(bar.reason) for bar in relations.bars} | {_of_rule(rule) for rule in relations.rules}
+    found |= {_of_reason(extra.reason) for extra in relations.extras}
+    return tuple(sorted(found))
+
+
+def without(relations: Relations, topic: str) -> Relations:
+    """Return the relations less everything about one topic."""
+    return replace(
+        relations,
+        bars=tuple(bar for bar in relations.bars if _of_reason(bar.reason) != topic),
+        rules=tuple(rule for rule in relations.rules if _of_rule(rule) != topic),
+        extras=tuple(
+            replace(extra, needs=(0,) * len(extra.needs)) if _of_reason(extra.reason) == topic else extra
+            for extra in relations.extras
+        ),
+    )
+
+
+def _of_reason(reason: str) -> str:
+    for opening in _OPENINGS:
+        if reason.startswith(opening):
+            return reason.removeprefix(opening).partition(" (")[0]
+    return reason
+
+
+def _of_rule(rule: MemberRule) -> str:
+    match rule:
+        case Repel():
+            return "pod anti-affinity rules" if rule.level else _PORTS
+        case Follow():
+            return "pod affinity rules"
+        case Spread():
+            return "pod topology spread constraints"
+        case _:
+            return "volumes that members share"
