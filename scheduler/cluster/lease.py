@@ -205,8 +205,11 @@ class Elector:
 
     # -- leader ---------------------------------------------------------------------------------------------------
 
-    async def renew(self) -> bool:
-        """Renew once; False when it failed and may be tried again. Raises `LeadershipLost`."""
+    async def renew(self, *, again: bool = True) -> bool:
+        """Renew once; False when it failed and may be tried again. Raises `LeadershipLost`.
+
+        again: whether to try once more at once when the lease turns out to be ours in a newer version.
+        """
         if not self.may_write():
             self._lose(f"not renewed for {self._deadline:g} s" + (f": {self.problem}" if self.problem else ""))
         began = self._clock()
@@ -218,7 +221,7 @@ class Elector:
             if error.status == 404:
                 self._lose("the lease was deleted")
             if error.status == 409:
-                return await self._look_after_conflict()
+                return await self._look_after_conflict() and again and await self.renew(again=False)
             return self._failed(error)
         except (RequestFailed, msgspec.DecodeError, TimeoutError) as error:
             return self._failed(error)
@@ -227,7 +230,10 @@ class Elector:
         return True
 
     async def _look_after_conflict(self) -> bool:
-        """Somebody wrote the lease: ourselves, when an answer was lost; a person's annotation; or another leader."""
+        """Somebody wrote the lease: ourselves, when an answer was lost; a person's annotation; or another leader.
+
+        Return whether it is still ours, and was read again.
+        """
         try:
             body = await self._call("GET", self._path)
             spec = _decode(body).spec or _Spec()
@@ -241,7 +247,7 @@ class Elector:
             self.holder = spec.holder_identity or ""
             self._lose(f"the lease is held by {self.holder or 'nobody'}")
         self._lease = msgspec.json.decode(body)
-        return False
+        return True
 
     def _failed(self, error: Exception) -> bool:
         self.problem = str(error) or type(error).__name__
@@ -270,8 +276,13 @@ class Elector:
     # -- requests -------------------------------------------------------------------------------------------------
 
     async def _call(self, method: str, path: str, body: Any = None) -> bytes:
-        """One request that never outlives its use: the retry period, or what is left of the deadline."""
-        limit = self._retry if not self.leading.is_set() else max(0.001, min(self._retry, self._left()))
+        """One request that never outlives its use.
+
+        A candidate looks again after the retry period anyway. A leader has more to lose: a busy API server gets half of
+        the deadline for one renewal, so that there is time for a second, and never more than is left of it.
+        """
+        leads = self.leading.is_set() and not self.lost.is_set()
+        limit = max(0.001, min(self._deadline / 2, self._left())) if leads else self._retry
         return await self._client.request(method, path, body=body, timeout=limit, retries=0, urgent=True)
 
     def _body(

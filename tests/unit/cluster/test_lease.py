@@ -225,8 +225,7 @@ async def test_a_lost_answer_to_a_renewal_is_survived() -> None:
         server.after = _abort
         assert not await first.renew()
         server.after = None
-        assert not await first.renew()  # conflict with our own write; reads it
-        assert await first.renew()
+        assert await first.renew()  # conflict with our own write; reads it, and renews
         assert first.may_write()
         assert server.spec["leaseTransitions"] == 1
 
@@ -253,9 +252,43 @@ async def test_what_others_wrote_into_the_metadata_stays() -> None:
         assert await first.try_acquire()
         assert server.lease is not None
         server.write(server.lease | {"metadata": server.lease["metadata"] | {"labels": {"team": "x"}}})
-        assert not await first.renew()
         assert await first.renew()
         assert server.lease["metadata"]["labels"] == {"team": "x"}
+
+
+async def test_a_lease_that_somebody_writes_all_the_time_is_not_fought_over_in_a_loop() -> None:
+    async with lease_server() as (server, client):
+        first = elector(client, "a", Clock())
+        assert await first.try_acquire()
+        tries = 0
+
+        async def meddle(request: web.Request) -> web.StreamResponse | None:
+            nonlocal tries
+            if request.method == "PUT":
+                tries += 1
+                assert server.lease is not None
+                server.write(server.lease)
+            return None
+
+        server.before = meddle
+        assert not await first.renew()
+        assert tries == 2
+        assert first.may_write()
+
+
+async def test_a_busy_server_gets_more_than_the_retry_period_for_a_renewal() -> None:
+    async with lease_server() as (server, client):
+        first = elector(client, "a", lease_duration=60.0, renew_deadline=50.0, retry_period=0.05)
+        assert await first.try_acquire()
+
+        async def slowly(_: web.Request) -> None:
+            await asyncio.sleep(0.3)
+
+        server.before = slowly
+        assert await first.renew()
+        second = elector(client, "b", lease_duration=60.0, renew_deadline=50.0, retry_period=0.05)
+        assert not await second.try_acquire()
+        assert "no answer within 0.05 s" in second.problem
 
 
 @pytest.mark.parametrize("trouble", ["refuses", "hangs", "drops"])
