@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.placement.counting import keep, most, segment_sums
+from scheduler.placement.counting import keep, segment_sums
 from scheduler.placement.instance import Instance, Ints
+from scheduler.placement.levelling import most
 
 _EXACT = 2**62
 """Sums beyond it are not exact; such a row is not used."""

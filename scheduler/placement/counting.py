@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.placement.between import Limit
 from scheduler.placement.instance import Instance, Ints, Kind
 
 
@@ -22,24 +23,18 @@ def capped(instance: Instance, number: int) -> Ints:
     """
     kind = instance.kinds[number]
     cap = kind.cap
-    for part in instance.domain_limits:
-        if number in part.weights:
-            cap = _kept(instance, kind, cap, part.ids, part.limits // part.weights[number])
+    for part in limits_of(instance, number):
+        cap = kept(instance, kind, cap, part.ids, part.limits // part.weights[number])
     return cap
 
 
-def most(instance: Instance, number: int) -> Ints:
-    """Return a number for each segment that no placement of the kind exceeds."""
-    kind = instance.kinds[number]
-    best = segment_sums(kind.cap, instance.segments, instance.segment_count)
-    for part in instance.domain_limits:
-        if number in part.weights:
-            kept = _kept(instance, kind, kind.cap, part.ids, part.limits // part.weights[number])
-            best = np.minimum(best, segment_sums(kept, instance.segments, instance.segment_count))
-    return best
+def limits_of(instance: Instance, number: int) -> list[Limit]:
+    """Return the limits of domains that a kind feels."""
+    return [part for part in instance.domain_limits if number in part.weights]
 
 
-def _kept(instance: Instance, kind: Kind, cap: Ints, ids: Ints, limits: int | Ints) -> Ints:
+def kept(instance: Instance, kind: Kind, cap: Ints, ids: Ints, limits: int | Ints) -> Ints:
+    """As `keep`, where the nodes with the best scores go first."""
     if kind.scores is None:
         return keep(instance, cap, ids, limits)
     order = np.argsort(-kind.scores, kind="stable")

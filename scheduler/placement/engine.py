@@ -19,6 +19,7 @@ from scheduler.placement.counting import capped, fill, segment_sums
 from scheduler.placement.facts import refuse
 from scheduler.placement.greedy import Draft, search, upper
 from scheduler.placement.instance import Instance, Ints, build, domain_ids
+from scheduler.placement.levelling import ceilings, fill_shares, share_out
 from scheduler.placement.problem import (
     Counts,
     Infeasible,
@@ -30,6 +31,7 @@ from scheduler.placement.problem import (
     Within,
     check_problem,
 )
+from scheduler.placement.standing import holds
 from scheduler.placement.verify import verify
 
 ALL: tuple[Method, ...] = ("counting", "greedy", "pattern", "integer")
@@ -85,7 +87,7 @@ def _solve(problem: PlacementProblem, methods: Collection[Method]) -> Placement 
     composition = instance.composition
     if composition.contradicts():
         return refuse(instance, None, proven=True, cause=_cause(problem))
-    if "counting" in methods and len(instance.kinds) == 1 and not instance.partial and not instance.open:
+    if "counting" in methods and len(instance.kinds) == 1 and not instance.partial and not instance.follows:
         answer = _count(instance)
         if answer is not None:
             return answer
@@ -93,8 +95,7 @@ def _solve(problem: PlacementProblem, methods: Collection[Method]) -> Placement 
     if not bounds.alive.any():
         return refuse(instance, bounds, proven=True, cause="bound")
     draft = None
-    crossing = instance.shared or any(part.ids is not None for part in instance.exclusions)
-    if "greedy" in methods and not instance.open and not crossing:
+    if "greedy" in methods:
         draft = search(instance, bounds)
         if draft is not None and (not problem.maximize or sum(draft.counts) >= upper(instance, bounds)):
             return Placement(_counts(instance, draft), "greedy")
@@ -112,6 +113,9 @@ def _count(instance: Instance) -> Placement | Infeasible | None:
     problem, composition, kind = instance.problem, instance.composition, instance.kinds[0]
     wanted = composition.preferred()
     cap = capped(instance, 0)
+    spreads = [part for part in instance.spreads if 0 in part.carriers]
+    for part in spreads:
+        cap = ceilings(instance, part, 0, cap, part.present, cap)
     sums = segment_sums(cap, instance.segments, instance.segment_count)
     largest = int(sums.max(initial=0))
     exact = instance.countable
@@ -129,7 +133,13 @@ def _count(instance: Instance) -> Placement | Infeasible | None:
     segment = _best_segment(instance, cap, sums, total)
     if instance.segments is not None:
         cap = np.where(instance.segments == segment, cap, 0)
-    x = fill(instance, kind, cap, total)
+    if spreads:
+        shared = share_out(instance, spreads, 0, cap, total, [part.present for part in spreads])
+        x = fill_shares(instance, kind, shared)
+        if int(x.sum()) < total or not holds(instance, x[None, :]):
+            return None
+    else:
+        x = fill(instance, kind, cap, total)
     return Placement(_counts(instance, Draft(x[None, :], wanted)), "counting")
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.placement.bounds import Bounds
-from scheduler.placement.counting import most
 from scheduler.placement.instance import Instance, Ints
+from scheduler.placement.levelling import most
 from scheduler.placement.problem import BestDomain, Infeasible, Shortage
 
 

@@ -8,18 +8,24 @@ which a way succeeds is taken (with "pack" the fullest, with "spread" the roomie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice, product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.placement import standing
 from scheduler.placement.between import Limit
+from scheduler.placement.board import Board
 from scheduler.placement.bounds import Bounds
-from scheduler.placement.counting import running, segment_sums, truncate
+from scheduler.placement.counting import limits_of, running, segment_sums, truncate
 from scheduler.placement.instance import Instance, Ints
+from scheduler.placement.levelling import share_out
 from scheduler.placement.standing import grouping, holds
+from scheduler.placement.worlds import arranged, worlds
+
+_THOROUGH, _HASTY = 4, 3
+"""So many worlds are searched in all ways; later ones in the first few, where rules are open."""
 
 
 @dataclass(slots=True, eq=False)
@@ -29,47 +35,6 @@ class Draft:
     x: Ints
     counts: list[int]
     segment: int = 0
-
-
-class Board:
-    """What is left of the nodes while kinds are placed on them."""
-
-    def __init__(self, instance: Instance, caps: Sequence[Ints]) -> None:
-        """`caps`: for each kind how many pods each node takes at most; 0 keeps the node out."""
-        self.instance = instance
-        self.free = instance.free.copy()
-        self.x = np.zeros((len(instance.kinds), instance.size), dtype=np.int64)
-        self._caps = caps
-
-    def cap(self, number: int) -> Ints:
-        """Return the pods of a kind that each node still takes, domain limits aside."""
-        kind = self.instance.kinds[number]
-        cap: Ints = self._caps[number] - self.x[number]
-        for row in kind.rows:
-            np.minimum(cap, self.free[row] // kind.need[row], out=cap)
-        for kinds, limit in self.instance.node_limits:
-            if number in kinds:
-                np.minimum(cap, limit - self.x[list(kinds)].sum(axis=0), out=cap)
-        for part in self.instance.exclusions:
-            for mine, other in ((part.ours, part.theirs), (part.theirs, part.ours)):
-                if number in mine:
-                    cap[self._hosting(other, part.ids)] = 0
-        np.maximum(cap, 0, out=cap)
-        return cap
-
-    def _hosting(self, kinds: Sequence[int], ids: Ints | None) -> NDArray[np.bool_]:
-        """Return the nodes in whose domain any of the kinds is."""
-        here: NDArray[np.bool_] = self.x[list(kinds)].sum(axis=0) > 0
-        if ids is None:
-            return here
-        return np.isin(ids, ids[here & (ids >= 0)])
-
-    def put(self, number: int, nodes: NDArray[np.intp], pods: Ints) -> None:
-        """Place pods."""
-        kind = self.instance.kinds[number]
-        self.x[number, nodes] += pods
-        for row in kind.rows:
-            self.free[row, nodes] -= kind.need[row] * pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +71,8 @@ def search(instance: Instance, bounds: Bounds) -> Draft | None:
     """Return the first success, with `maximize` the one with the most pods; None when no way succeeds."""
     wanted = instance.composition.preferred()
     best: Draft | None = None
-    for caps in _worlds(instance, bounds):
-        for way in ways(instance):
+    for turn, caps in enumerate(worlds(instance, bounds)):
+        for way in ways(instance)[: None if turn < _THOROUGH or not instance.open else _HASTY]:
             found = None
             if wanted is not None:
                 found = _fixed(instance, bounds, caps, way, wanted)
@@ -117,7 +82,7 @@ def search(instance: Instance, bounds: Bounds) -> Draft | None:
                 continue
             if not instance.problem.maximize:
                 return found
-            grow(instance, found, caps, way)
+            found = grow(instance, found, caps, way)
             if best is None or sum(found.counts) > sum(best.counts):
                 best = found
             if sum(best.counts) >= upper(instance, bounds):
@@ -131,43 +96,18 @@ def upper(instance: Instance, bounds: Bounds) -> int:
     return int(np.minimum(bounds.fits, highs[:, None]).sum(axis=0)[bounds.alive].max(initial=0))
 
 
-def _worlds(instance: Instance, bounds: Bounds) -> Iterator[list[Ints]]:
-    """Yield caps to search with: those of all living segments at once; where some demands have a domain of their own,
-    those of one choice of such domains after the other, the roomiest first."""
-    segments = instance.segment_ids()
-    alive = (segments >= 0) & bounds.alive[np.maximum(segments, 0)]
-    caps = [np.where(alive, kind.cap, 0) for kind in instance.kinds]
-    if not instance.partial:
-        yield caps
-        return
-    choices = [_roomiest(instance, kinds, ids, caps) for kinds, ids in instance.partial]
-    for choice in islice(product(*choices), instance.problem.budget.max_domains):
-        chosen = list(caps)
-        for (kinds, ids), domain in zip(instance.partial, choice, strict=True):
-            for kind in kinds:
-                chosen[kind] = np.where(ids == domain, chosen[kind], 0)
-        yield chosen
-
-
-def _roomiest(instance: Instance, kinds: Sequence[int], ids: Ints, caps: Sequence[Ints]) -> list[int]:
-    room = np.full(int(ids.max(initial=-1)) + 1, np.inf)
-    for kind in kinds:
-        need = max(1, instance.composition.least(instance.kinds[kind].members))
-        room = np.minimum(room, segment_sums(caps[kind], ids, room.size) / need)
-    return [int(domain) for domain in np.argsort(-room, kind="stable") if room[domain] > 0] or [-1]
-
-
 def _sequence(instance: Instance, way: Way, wanted: Sequence[int]) -> list[int]:
     """Return the kinds in the order of a way."""
     kinds = instance.kinds
     numbers = [n for n in range(len(kinds)) if wanted[n] > 0]
     if way.kinds == "given":
-        return sorted(numbers, key=lambda n: min(kinds[n].members))
+        return arranged(instance, sorted(numbers, key=lambda n: min(kinds[n].members)))
     if way.kinds == "scarce":
-        return sorted(numbers, key=lambda n: (-wanted[n] / max(1, kinds[n].total), n))
+        return arranged(instance, sorted(numbers, key=lambda n: (-wanted[n] / max(1, kinds[n].total), n)))
     largest = [max(1, int(row.max(initial=1))) for row in instance.free]
     sign = 1 if way.kinds == "small" else -1
-    return sorted(numbers, key=lambda n: (sign * max(int(kinds[n].need[r]) / largest[r] for r in kinds[n].rows), n))
+    size = {n: sign * max(int(kinds[n].need[r]) / largest[r] for r in kinds[n].rows) for n in numbers}
+    return arranged(instance, sorted(numbers, key=lambda n: (size[n], n)))
 
 
 def _fixed(instance: Instance, bounds: Bounds, caps: Sequence[Ints], way: Way, wanted: Sequence[int]) -> Draft | None:
@@ -184,7 +124,7 @@ def _fixed(instance: Instance, bounds: Bounds, caps: Sequence[Ints], way: Way, w
             return None
     segment = _choose(instance, bounds, board, good)
     x = board.x if instance.segments is None else np.where(instance.segments == segment, board.x, 0)
-    return Draft(x, list(wanted), segment)
+    return Draft(x, list(wanted), segment) if holds(instance, x) else None
 
 
 def _flexible(instance: Instance, bounds: Bounds, caps: Sequence[Ints], way: Way) -> Draft | None:
@@ -209,7 +149,8 @@ def _flexible(instance: Instance, bounds: Bounds, caps: Sequence[Ints], way: Way
         return None
     segment = _choose(instance, bounds, board, good)
     x = board.x if instance.segments is None else np.where(instance.segments == segment, board.x, 0)
-    return settle(instance, Draft(x, counts[:, segment].tolist(), segment))
+    draft = settle(instance, Draft(x, counts[:, segment].tolist(), segment))
+    return draft if holds(instance, draft.x) else None
 
 
 def _add(board: Board, counts: Ints, demand: int, missing: Ints, way: Way) -> None:
@@ -242,10 +183,23 @@ def _take(
     segments = instance.segments
     if segments is not None:
         cap = np.where(segments >= 0, cap, 0)
+    carried = [part for part in instance.spreads if number in part.carriers]
+    limits = limits_of(instance, number)
+    shared = None
+    if carried:
+        everywhere = np.arange(cap.size)
+        for part in limits:
+            cap = _limited(board, number, part, everywhere, cap)
+        counts = [standing.held(part, board.x) for part in carried]
+        shared = share_out(instance, carried, number, cap, int(need.max(initial=0)), counts)
+        cap = shared.cap
     nodes = np.flatnonzero(cap)
     keys = _keys(board, number, nodes, cap[nodes], way, later, amounts)
     for ids in instance.soft:
         keys.append(_domain_rank(ids[nodes], cap[nodes]))
+    for exclusion in instance.exclusions:
+        if exclusion.ids is not None and number in (*exclusion.ours, *exclusion.theirs):
+            keys.append(_domain_rank(exclusion.ids[nodes], cap[nodes]))
     if segments is not None:
         keys.append(segments[nodes])
     if keys:
@@ -253,9 +207,10 @@ def _take(
         nodes = nodes[order]
     held = cap[nodes]
     ids = np.zeros(nodes.size, dtype=np.int64) if segments is None else segments[nodes]
-    for part in instance.domain_limits:
-        if number in part.weights:
-            held = _limited(board, number, part, nodes, held)
+    if shared is not None:
+        held = shared.keep(nodes, held)
+    for part in limits:
+        held = _limited(board, number, part, nodes, held)
     pods = np.clip(need[ids] - running(held, ids), 0, held)
     used = pods > 0
     board.put(number, nodes[used], pods[used])
@@ -379,16 +334,19 @@ def _thin(instance: Instance, draft: Draft) -> Draft:
     return draft
 
 
-def grow(instance: Instance, draft: Draft, caps: Sequence[Ints], way: Way) -> None:
+def grow(instance: Instance, draft: Draft, caps: Sequence[Ints], way: Way) -> Draft:
     """Add as many pods as the nodes of the draft's segment and the limits take, earlier demands first."""
     board = Board(instance, caps)
+    counts = list(draft.counts)
     for number in range(len(instance.kinds)):
         nodes = np.flatnonzero(draft.x[number])
         board.put(number, nodes, draft.x[number, nodes])
-    for demand in range(len(draft.counts)):
-        room = instance.composition.room(draft.counts, demand)
+    turn = {number: place for place, number in enumerate(arranged(instance, range(len(instance.kinds))))}
+    demands = range(len(counts))
+    for demand in sorted(demands, key=lambda d: turn[instance.kind_of[d]]) if instance.open else demands:
+        room = instance.composition.room(counts, demand)
         if room > 0:
             need = np.zeros(instance.segment_count, dtype=np.int64)
             need[draft.segment] = room
-            draft.counts[demand] += int(_place(board, instance.kind_of[demand], need, way, (), ()).sum())
-    draft.x = board.x
+            counts[demand] += int(_place(board, instance.kind_of[demand], need, way, (), ()).sum())
+    return Draft(board.x, counts, draft.segment) if holds(instance, board.x) else draft

@@ -98,7 +98,8 @@ class Instance:
     @property
     def countable(self) -> bool:
         """Whether sums decide it: one kind, and at most one rule over domains that are not nodes."""
-        return len(self.kinds) == 1 and not self.partial and not self.open and len(self.domain_limits) <= 1
+        rules = len(self.domain_limits) + len(self.spreads)
+        return len(self.kinds) == 1 and not self.partial and not self.follows and rules <= 1
 
     @property
     def open(self) -> bool:

@@ -49,7 +49,7 @@ def _engine(quick: bool) -> list[Row]:
     warm_up()
     return [
         Row(f"engine, 5000 nodes: {case.name}", *bench_engine.figure(case, 3 if quick else 7), usage.machine())
-        for case in bench_engine.cases()
+        for case in bench_engine.all_cases()
     ]
 
 

@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scheduler.model.rules import Cap, Follow, Once, Repel, Spread
 from scheduler.placement import (
+    NODE,
     Apart,
     Demand,
     Infeasible,
@@ -62,8 +64,13 @@ def cluster(seed: int = 7, size: int = NODES) -> NodeView:
         resources=("nvidia.com/gpu", "cpu", "memory"),
         free=free,
         slots=(110 - 2 * used).astype(np.int64),
-        domains={"rack": (numbers // 16).astype(np.int32), "block": (numbers // 128).astype(np.int32)},
+        domains={
+            "rack": (numbers // 16).astype(np.int32),
+            "block": (numbers // 128).astype(np.int32),
+            "zone": (numbers * 3 // size).astype(np.int32),
+        },
         domain_names={
+            "zone": ["a", "b", "c"],
             "rack": [f"rack-{number}" for number in range(size // 16 + 1)],
             "block": [f"block-{number}" for number in range(size // 128 + 1)],
         },
@@ -147,11 +154,69 @@ def cases() -> Iterator[Case]:
     )
 
 
+def among(nodes: NodeView) -> Iterator[Case]:
+    """Yield the questions in which pods mind other pods: 2,000 alike, and gangs of three roles."""
+    size, zones = len(nodes.names), len(nodes.domain_names["zone"])
+    everywhere, none = np.ones(size, dtype=np.bool_), np.zeros(zones, dtype=np.bool_)
+    uneven = np.arange(zones, dtype=np.int64) * 5
+
+    def even(level: str, demands: tuple[int, ...], skew: int = 1) -> Spread:
+        present = uneven if level == "zone" else np.zeros(size if level == NODE else 400, dtype=np.int64)
+        return Spread(level, demands, demands, present, everywhere, skew)
+
+    loose = Demand("pod", np.array([0, 100, GIB // 4], dtype=np.int64), 2000)
+    many = PlacementProblem(nodes, (loose,), maximize=True)
+    one = (0,)
+    yield Case("2,000 pods repel each other on nodes", replace(many, rules=(Repel(NODE, one, one),)), "placed", 20)
+    yield Case("2,000 pods, one of them in a rack", replace(many, rules=(Repel("rack", one, one),)), "placed", 20)
+    yield Case("2,000 pods spread over zones", replace(many, rules=(even("zone", one),)), "placed", 20)
+    yield Case("2,000 pods spread over racks", replace(many, rules=(even("rack", one),)), "placed", 20)
+    yield Case("2,000 pods spread over nodes", replace(many, rules=(even(NODE, one),)), "placed", 20)
+    both = (even("zone", one, 5), even(NODE, one, 3))
+    yield Case("2,000 pods spread over zones and nodes", replace(many, rules=both), "placed", 100)
+    follow = Follow(("zone",), one, one, (none,), first=True)
+    yield Case("2,000 pods follow the first of them", replace(many, rules=(follow,)), "placed", 20)
+    beside = Follow(("zone",), one, (), (none ^ np.array([True, False, False]),))
+    yield Case("2,000 pods follow a pod that is there", replace(many, rules=(beside,)), "placed", 20)
+    volumes = Cap(NODE, ((0, 1),), np.random.default_rng(5).integers(0, 3, size).astype(np.int64))
+    yield Case("2,000 pods with a volume each", replace(many, rules=(volumes,)), "placed", 20)
+    shared = Once("memory", 8 * GIB, one, np.zeros(size, dtype=np.bool_))
+    yield Case("2,000 pods with a shared volume", replace(many, rules=(shared,)), "placed", 20)
+    gpu = demand("worker", 1, 8, 64, 512)
+    scores = np.random.default_rng(3).integers(0, 100, size)
+    spread = PlacementProblem(nodes, (gpu,), (even("zone", one),))
+    scored = replace(spread, demands=(replace(gpu, scores=scores),), objective="scores")
+    yield Case("512 pods over zones, scores", scored, "placed", 20)
+    narrow = (nodes.domains["zone"] < 2) | (np.arange(size) % 50 == 0)
+    full = replace(spread, demands=(replace(demand("w", 1, 8, 64, 2000), mask=narrow),))
+    yield Case("no: a full zone holds 2,000 pods back", full, "refused", 20)
+    trio = (demand("launcher", 0, 24, 64, 3), demand("worker", 1, 6, 48, 240), demand("cache", 0, 12, 32, 60))
+    gang = PlacementProblem(nodes, trio)
+    chain = Follow(("zone",), (1,), (0,), (none,))
+    mixed = (Repel(NODE, (0,), (0,)), even("zone", (1,)), chain)
+    yield Case("3 roles: apart, spread, workers follow", replace(gang, rules=mixed), "placed", 200)
+    pairs = (Repel(NODE, (0,), (0, 1)), Repel(NODE, (2,), (2,)), even("zone", (0, 1, 2), 2))
+    yield Case("3 roles: repelled, spread together", replace(gang, rules=pairs), "placed", 200)
+    racks = (Follow(("rack",), (1, 2), (0,), (np.zeros(400, dtype=np.bool_),)), Repel("rack", (0,), (0,)))
+    small = (demand("launcher", 0, 24, 64, 4), demand("worker", 1, 6, 48, 64), demand("cache", 0, 12, 32, 8))
+    yield Case("3 roles: follow launchers of other racks", replace(gang, demands=small, rules=racks), "placed", 200)
+    one_zone = (Follow(("zone",), (0, 1, 2), (0, 1, 2), (none,), first=True), Repel(NODE, (1,), (2,)))
+    yield Case("3 roles: all where the first is", replace(gang, rules=one_zone), "placed", 200)
+    apart = (Repel("zone", (0,), (1,)), even("zone", (1,)))
+    yield Case("no: 3 roles: spread where nobody may be", replace(gang, rules=apart), "refused", 1000)
+
+
 def outcome(answer: Placement | Infeasible) -> tuple[str, str]:
     """Return placed or refused, and by what."""
     if isinstance(answer, Placement):
         return "placed", answer.method
     return "refused" if answer.proven else "unknown", answer.cause
+
+
+def all_cases() -> Iterator[Case]:
+    """Yield every question."""
+    yield from cases()
+    yield from among(cluster())
 
 
 def measure(case: Case, rounds: int) -> tuple[bool, str]:
@@ -202,7 +267,7 @@ def main() -> int:
         f"{'case':<44} {'pods':>6} {'answer':<8} {'by':<9} {'median ms':>9} {'worst ms':>9} {'CPU ms':>9} {'target':>7}"
     )
     good = True
-    for case in cases():
+    for case in all_cases():
         held, row = measure(case, rounds)
         good &= held
         print(row, flush=True)

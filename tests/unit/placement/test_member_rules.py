@@ -144,7 +144,7 @@ def test_a_full_zone_holds_the_others_back():
     assert (answer.total, answer.optimal) == (10, True)
     assert where(answer) == {0: 4, 1: 4, 2: 2}
     refused = place(problem(view, [pods("w", 11, gpu=1)], even))
-    assert refused.proven
+    assert (refused.proven, refused.placeable) == (True, 10)
 
 
 def test_a_zone_that_may_not_take_them_does_not_count_unless_its_nodes_are_eligible():

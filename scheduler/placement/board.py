@@ -1,0 +1,117 @@
+"""What is left of the nodes while kinds are placed on them one after the other, under all rules.
+
+Decided here: where a kind may go beside the pods that are on the board already. Rules that later kinds could still
+break (a spread that counts them) are looked at again when the draft is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.placement.between import Following, Spreading
+from scheduler.placement.counting import segment_sums
+from scheduler.placement.instance import Instance, Ints
+from scheduler.placement.standing import held
+
+Flags = NDArray[np.bool_]
+
+
+class Board:
+    """See the module."""
+
+    def __init__(self, instance: Instance, caps: Sequence[Ints]) -> None:
+        """`caps`: for each kind how many pods each node takes at most; 0 keeps the node out."""
+        self.instance = instance
+        self.free = instance.free.copy()
+        self.x = np.zeros((len(instance.kinds), instance.size), dtype=np.int64)
+        self._caps = caps
+        self._unpaid = [part.pays.copy() for part in instance.shared]
+
+    def cap(self, number: int) -> Ints:
+        """Return the pods of a kind that each node still takes, limits and shares of domains aside."""
+        instance = self.instance
+        kind = instance.kinds[number]
+        cap: Ints = self._caps[number] - self.x[number]
+        less: dict[int, Ints] = {}
+        for part, unpaid in zip(instance.shared, self._unpaid, strict=True):
+            if number in part.kinds:
+                less[part.row] = less.get(part.row, self.free[part.row]) - part.amount * unpaid
+        for row in kind.rows:
+            np.minimum(cap, less.get(row, self.free[row]) // kind.need[row], out=cap)
+        for left in less.values():
+            cap[left < 0] = 0
+        for kinds, limit in instance.node_limits:
+            if number in kinds:
+                np.minimum(cap, limit - self.x[list(kinds)].sum(axis=0), out=cap)
+        for exclusion in instance.exclusions:
+            for mine, other in ((exclusion.ours, exclusion.theirs), (exclusion.theirs, exclusion.ours)):
+                if number in mine:
+                    cap[self._hosting(other, exclusion.ids)] = 0
+        for follow in instance.follows:
+            if number in follow.followers:
+                cap[~self._followed(follow, number, cap)] = 0
+        for spread in instance.spreads:
+            if number in spread.counted and number not in spread.carriers:
+                np.minimum(cap, self._beside(spread), out=cap)
+        np.maximum(cap, 0, out=cap)
+        return cap
+
+    def put(self, number: int, nodes: NDArray[np.intp], pods: Ints) -> None:
+        """Place pods."""
+        kind = self.instance.kinds[number]
+        self.x[number, nodes] += pods
+        for row in kind.rows:
+            self.free[row, nodes] -= kind.need[row] * pods
+        for part, unpaid in zip(self.instance.shared, self._unpaid, strict=True):
+            if number in part.kinds:
+                paying = nodes[unpaid[nodes]]
+                self.free[part.row, paying] -= part.amount
+                unpaid[paying] = False
+
+    def _hosting(self, kinds: Sequence[int], ids: Ints | None) -> Flags:
+        """Return the nodes in whose domain any of the kinds is."""
+        here: Flags = self.x[list(kinds)].sum(axis=0) > 0
+        if ids is None:
+            return here
+        return _among(ids, here)
+
+    def _followed(self, rule: Following, number: int, cap: Ints) -> Flags:
+        """Return the nodes on which a follower finds what it follows; for the first pod the roomiest domain."""
+        here: Flags = self.x[list(rule.targets)].sum(axis=0) > 0
+        if rule.first and number in rule.targets and not here.any():
+            return self._roomiest(rule, cap)
+        found = np.ones(self.instance.size, dtype=np.bool_)
+        for ids, present in zip(rule.ids, rule.present, strict=True):
+            there = present.copy()
+            there[ids[here & (ids >= 0)]] = True
+            found &= (ids >= 0) & (there[np.maximum(ids, 0)] if there.size else False)
+        return found
+
+    def _roomiest(self, rule: Following, cap: Ints) -> Flags:
+        joint = np.zeros(self.instance.size, dtype=np.int64)
+        for ids in rule.ids:
+            joint = np.where((joint >= 0) & (ids >= 0), joint * (int(ids.max(initial=0)) + 1) + ids, -1)
+        numbers, place = np.unique(joint, return_inverse=True)
+        sums = segment_sums(np.where(joint >= 0, cap, 0), place, numbers.size)
+        result: Flags = (place == int(np.argmax(sums))) & (joint >= 0)
+        return result
+
+    def _beside(self, part: Spreading) -> Ints:
+        """Return how many pods that only count may come to each node, beside the carriers that are there."""
+        count = held(part, self.x)
+        if not count.size:  # no node has the label, so no carrier is anywhere
+            return np.full(self.instance.size, np.iinfo(np.int64).max)
+        least = 0 if part.floor else int(count[part.domains].min())
+        carried = self._hosting(part.carriers, part.ids) & part.nodes
+        room: Ints = np.where(carried, least + part.skew - count[np.maximum(part.ids, 0)], np.iinfo(np.int64).max)
+        return room
+
+
+def _among(ids: Ints, here: Flags) -> Flags:
+    """Return the nodes in the domains of some nodes."""
+    there = np.zeros(int(ids.max(initial=0)) + 2, dtype=np.bool_)
+    there[ids[here & (ids >= 0)]] = True
+    return there[ids]

@@ -1,0 +1,128 @@
+"""Where the portfolio looks: for each try, the nodes that a kind may use, and the kinds in an order that rules allow.
+
+A rule over domains is easiest to keep when its pods are confined to one of them beforehand. Decided here: which domains
+are tried, the likeliest first. A world that is left out costs a chance, never correctness.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, product
+
+import numpy as np
+
+from scheduler.placement.bounds import Bounds
+from scheduler.placement.counting import segment_sums
+from scheduler.placement.instance import Instance, Ints
+
+_SEGMENTS = 16
+"""Most segments that are tried one after the other."""
+_FIRST, _MORE = 3, 8
+"""Domains that pods and those that they follow try together, before and after a try without."""
+
+
+def crossing(instance: Instance) -> bool:
+    """Whether a rule joins nodes of different segments, so that segments cannot be searched side by side."""
+    return instance.open or any(part.ids is not None for part in instance.exclusions)
+
+
+def worlds(instance: Instance, bounds: Bounds) -> Iterator[list[Ints]]:
+    """Yield caps to search with, for each kind.
+
+    Those of all living segments at once, or one segment after the other; of demands with a domain of their own those of
+    one choice after the other; of pods that follow others those of one domain for both.
+    """
+    segments = instance.segment_ids()
+    alive = (segments >= 0) & bounds.alive[np.maximum(segments, 0)]
+    caps = [np.where(alive, kind.cap, 0) for kind in instance.kinds]
+    for base in _bases(instance, bounds, caps):
+        if not instance.partial:
+            yield from _following(instance, base)
+            continue
+        choices = [roomiest(instance, kinds, ids, base) for kinds, ids in instance.partial]
+        for choice in islice(product(*choices), instance.problem.budget.max_domains):
+            chosen = list(base)
+            for (kinds, ids), domain in zip(instance.partial, choice, strict=True):
+                _confine(chosen, kinds, ids, domain)
+            yield from _following(instance, chosen)
+
+
+def _confine(caps: list[Ints], kinds: Sequence[int], ids: Ints, domain: int) -> None:
+    for kind in kinds:
+        caps[kind] = np.where(ids == domain, caps[kind], 0)
+
+
+def _bases(instance: Instance, bounds: Bounds, caps: list[Ints]) -> Iterator[list[Ints]]:
+    segments = instance.segments
+    if segments is None or not crossing(instance):
+        yield caps
+        return
+    alive = np.flatnonzero(bounds.alive)
+    sign = 1 if instance.problem.objective == "pack" and not instance.problem.maximize else -1
+    for segment in alive[np.argsort(sign * bounds.room[alive], kind="stable")][:_SEGMENTS].tolist():
+        yield [np.where(segments == segment, cap, 0) for cap in caps]
+
+
+def _following(instance: Instance, caps: list[Ints]) -> Iterator[list[Ints]]:
+    """Confine pods and those that they follow to one domain of the widest level, then do not, then try more domains."""
+    parts = _families(instance)
+    choices = [roomiest(instance, kinds, ids, caps)[:_MORE] for kinds, ids in parts]
+    for turn in range(max((len(choice) for choice in choices), default=0)):
+        if turn == _FIRST:
+            yield caps
+        chosen = list(caps)
+        for (kinds, ids), choice in zip(parts, choices, strict=True):
+            _confine(chosen, kinds, ids, choice[min(turn, len(choice) - 1)])
+        yield chosen
+    if max((len(choice) for choice in choices), default=0) <= _FIRST:
+        yield caps
+
+
+def _families(instance: Instance) -> list[tuple[tuple[int, ...], Ints]]:
+    """Join the rules that share a kind; return the kinds of each, and the domains of the widest level."""
+    families: list[tuple[set[int], Ints]] = []
+    for rule in instance.follows:
+        kinds = {*rule.followers, *rule.targets}
+        ids = min(rule.ids, key=_width)
+        for other in [family for family in families if family[0] & kinds]:
+            families.remove(other)
+            kinds |= other[0]
+            ids = min(ids, other[1], key=_width)
+        families.append((kinds, ids))
+    return [(tuple(sorted(kinds)), ids) for kinds, ids in families]
+
+
+def _width(ids: Ints) -> int:
+    return int(ids.max(initial=-1))
+
+
+def roomiest(instance: Instance, kinds: Sequence[int], ids: Ints, caps: Sequence[Ints]) -> list[int]:
+    """Return the domains that take some of each kind, those that hold the largest part of all first."""
+    room = np.full(int(ids.max(initial=-1)) + 1, np.inf)
+    for kind in kinds:
+        need = max(1, instance.composition.least(instance.kinds[kind].members))
+        room = np.minimum(room, segment_sums(caps[kind], ids, room.size) / need)
+    return [int(domain) for domain in np.argsort(-room, kind="stable") if room[domain] > 0] or [-1]
+
+
+def arranged(instance: Instance, numbers: Sequence[int]) -> list[int]:
+    """Return kinds in nearly the given order: those that are followed, or only counted, before those that depend on
+    them; where they depend on each other, one that may be the first."""
+    if not instance.open:
+        return list(numbers)
+    before: dict[int, set[int]] = {number: set() for number in numbers}
+    starters: set[int] = set()
+    for follow in instance.follows:
+        starters |= set(follow.followers) & set(follow.targets) if follow.first else set()
+        for number in before.keys() & set(follow.followers):
+            before[number] |= set(follow.targets) - {number}
+    for spread in instance.spreads:
+        for number in before.keys() & set(spread.carriers):
+            before[number] |= set(spread.counted) - set(spread.carriers)
+    left, result = list(numbers), []
+    while left:
+        free = [number for number in left if not before[number] & set(left)]
+        free = free or [number for number in left if number in starters] or left
+        result.append(free[0])
+        left.remove(free[0])
+    return result
