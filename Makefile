@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest
 WORKERS ?= 2
 
-.PHONY: help setup demo check test test-all unit bench playground clean
+.PHONY: help setup demo check test test-all unit bench differential playground clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -42,6 +42,13 @@ test-all: check controlplane ## test, and what takes longer
 .PHONY: controlplane
 controlplane: setup ## Build the real control plane for tests (cached outside the tree; minutes the first time)
 	@$(BIN)/python -m tests.controlplane.build
+	@$(BIN)/python -m tests.controlplane.oracle
+
+CASES ?= 20000
+GANGS ?= 2000
+SEED ?= 1000000
+differential: controlplane ## Compare with kube-scheduler's own plugins on 20,000 random cases (CASES, GANGS, SEED)
+	$(BIN)/python -m tests.differential.run --cases $(CASES) --gangs $(GANGS) --seed $(SEED)
 
 unit: setup ## Fast tests only
 	$(PYTEST) tests/unit tests/dialects tests/properties

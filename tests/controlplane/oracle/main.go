@@ -66,7 +66,7 @@ type request struct {
 
 type rejection struct {
 	Code    string   `json:"code"` // Unschedulable, UnschedulableAndUnresolvable or Error
-	Plugin  string   `json:"plugin,omitempty"`
+	Plugin  string   `json:"plugin"`
 	Reasons []string `json:"reasons"`
 }
 
@@ -345,21 +345,13 @@ func (s *scheduler) scores(ctx context.Context, state fwk.CycleState, pod *v1.Po
 // outcome holds what is placed so far and, on success, everything; dead are the states from which nothing is reached.
 func (s *scheduler) reach(members []*v1.Pod, target, outcome map[string]string, dead map[string]bool) bool {
 	if len(outcome) == len(members) {
-		return true
+		return s.even(members, outcome)
 	}
 	key := describe(outcome)
 	if dead[key] {
 		return false
 	}
-	pods := slices.Clone(s.pods)
-	for _, member := range members {
-		if node, placed := outcome[member.Name]; placed {
-			bound := member.DeepCopy()
-			bound.Spec.NodeName = node
-			pods = append(pods, bound)
-		}
-	}
-	s.show(pods)
+	s.show(s.with(members, outcome))
 	moves := map[string][]string{}
 	for _, member := range members {
 		if _, placed := outcome[member.Name]; !placed {
@@ -380,6 +372,38 @@ func (s *scheduler) reach(members []*v1.Pod, target, outcome map[string]string, 
 	}
 	dead[key] = true
 	return false
+}
+
+// with returns the pods that run and those members that have a node.
+func (s *scheduler) with(members []*v1.Pod, outcome map[string]string) []*v1.Pod {
+	pods := slices.Clone(s.pods)
+	for _, member := range members {
+		if node, placed := outcome[member.Name]; placed {
+			bound := member.DeepCopy()
+			bound.Spec.NodeName = node
+			pods = append(pods, bound)
+		}
+	}
+	return pods
+}
+
+// even tells whether the spread constraints of all members hold in the end: a member that was placed after one with a
+// constraint can have broken it, which kube-scheduler does not look at.
+func (s *scheduler) even(members []*v1.Pod, outcome map[string]string) bool {
+	for _, member := range members {
+		if len(member.Spec.TopologySpreadConstraints) == 0 {
+			continue
+		}
+		others := maps.Clone(outcome)
+		delete(others, member.Name)
+		s.show(s.with(members, others))
+		for _, rejection := range s.answer(member, false).Rejected[outcome[member.Name]] {
+			if rejection.Plugin == "PodTopologySpread" {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 func describe(outcome map[string]string) string {
