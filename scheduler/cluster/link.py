@@ -31,6 +31,10 @@ MAX_FRAME = 1 << 30
 BATCH = 2000
 """Values a frame: large enough that framing costs nothing, small enough that the reader starts while we encode."""
 
+MOST_WAITING = 1_000_000
+"""Values that may wait for the brain. The watches cannot be held back, because the binder lives on them too: a brain
+that does not come to take this many is as good as dead, and the link says so."""
+
 _HEADER = struct.Struct(">I")
 _SOCKET_BUFFER = 1 << 20
 _READ_AT_ONCE = 1 << 20
@@ -50,9 +54,6 @@ class IoEnd(Protocol):
 
     def send(self, event: ToBrain) -> None:
         """Queue one value for the brain; it leaves at the end of this turn of the loop."""
-
-    async def drain(self) -> None:
-        """Wait until the brain has taken enough for more to be produced."""
 
     @property
     def backlog(self) -> int:
@@ -138,8 +139,11 @@ class IoLink(asyncio.Protocol):
         sock: socket.socket,
         on_messages: Callable[[list[FromBrain]], None],
         on_eof: Callable[[str], None],
+        *,
+        most_waiting: int = MOST_WAITING,
     ) -> None:
         self._sock = sock
+        self._most_waiting = most_waiting
         self._on_messages = on_messages
         self._on_eof = on_eof
         self._reader = FrameReader()
@@ -200,22 +204,19 @@ class IoLink(asyncio.Protocol):
 
     def send(self, event: ToBrain) -> None:
         """Queue one value. After the end of the link values are dropped: `on_eof` has been told."""
-        if self._closing or self._ended.is_set():
+        if self._closing or self._cause or self._ended.is_set():
             return
         self._pending.append(event)
+        if len(self._pending) > self._most_waiting:
+            self._pending.clear()
+            self._fail(f"the brain does not take what is sent: {self._most_waiting} values wait")
+            return
         self._schedule()
 
     def send_all(self, events: Iterable[ToBrain]) -> None:
         """Queue several values in order."""
         for event in events:
             self.send(event)
-
-    async def drain(self) -> None:
-        """Wait until the queue may grow again; raises `LinkClosed` when there is nobody to take it."""
-        self._flush()
-        await self._writable.wait()
-        if self._ended.is_set():
-            raise LinkClosed(self._cause or "the link is closed")
 
     @property
     def backlog(self) -> int:
@@ -339,10 +340,10 @@ class LocalLink:
         on_messages: Callable[[list[FromBrain]], None],
         on_eof: Callable[[str], None],
         *,
-        high_water: int = 200_000,
+        most_waiting: int = MOST_WAITING,
     ) -> None:
         self._state = _LocalState()
-        self.io: IoEnd = _LocalIo(self._state, on_messages, on_eof, high_water)
+        self.io: IoEnd = _LocalIo(self._state, on_messages, on_eof, most_waiting)
         self.brain: BrainEnd = _LocalBrain(self._state)
 
 
@@ -364,17 +365,16 @@ class _LocalIo:
         state: _LocalState,
         on_messages: Callable[[list[FromBrain]], None],
         on_eof: Callable[[str], None],
-        high_water: int,
+        most_waiting: int,
     ) -> None:
         self._state = state
         self._on_messages = on_messages
         self._on_eof = on_eof
-        self._high_water = high_water
+        self._most_waiting = most_waiting
         self._pending: list[ToBrain] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduled = False
         self._told_end = False
-        self._taken = asyncio.Event()
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -390,23 +390,22 @@ class _LocalIo:
         self._schedule()
 
     def send(self, event: ToBrain) -> None:
+        if self._told_end:
+            return
         self._pending.append(event)
+        if self.backlog > self._most_waiting:
+            self._tell_end(f"the brain does not take what is sent: {self._most_waiting} values wait")
+            return
         self._schedule()
 
     @property
     def backlog(self) -> int:
         return len(self._pending) + len(self._state.to_brain)
 
-    async def drain(self) -> None:
-        while True:
-            self._flush()
-            with self._state.changed:
-                if self._state.brain_closed:
-                    raise LinkClosed("the brain closed the link")
-                if len(self._state.to_brain) < self._high_water:
-                    return
-                self._taken.clear()
-            await self._taken.wait()
+    def _tell_end(self, cause: str) -> None:
+        if not self._told_end:
+            self._told_end = True
+            self._on_eof(cause)
 
     async def close(self) -> None:
         self._flush()
@@ -430,16 +429,14 @@ class _LocalIo:
 
     def _look(self) -> None:
         """Deliver what the brain sent; runs in the loop."""
-        self._taken.set()
         with self._state.changed:
             batches = list(self._state.from_brain)
             self._state.from_brain.clear()
             ended = self._state.brain_closed and not self._state.io_closed
         for batch in batches:
             self._on_messages(batch)
-        if ended and not self._told_end:
-            self._told_end = True
-            self._on_eof("the brain closed the link")
+        if ended:
+            self._tell_end("the brain closed the link")
 
 
 class _LocalBrain:
@@ -452,11 +449,8 @@ class _LocalBrain:
             state.changed.wait_for(lambda: bool(state.to_brain) or state.io_closed or state.brain_closed, timeout)
             events = list(state.to_brain)
             state.to_brain.clear()
-            wake = state.wake_io
             if not events and (state.io_closed or state.brain_closed):
                 raise LinkClosed("the io side closed the link" if state.io_closed else "closed by the brain")
-        if events:
-            wake()
         return events
 
     def send(self, messages: Sequence[FromBrain]) -> None:
