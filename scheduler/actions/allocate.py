@@ -29,6 +29,8 @@ from scheduler.model.pods import Pod
 
 RUN_LENGTH = 10_000
 """Most single pods that are placed in one step."""
+NUMBERS_AFTER = 5.0
+"""Seconds for which the numbers of a group that still does not fit may be those of an earlier session."""
 GROWTH_ROUNDS = 16
 """A group's surplus is handed out in at most so many parts."""
 
@@ -40,7 +42,7 @@ Blocked: TypeAlias = dict[str, tuple[Ask, Nothing]]
 def run(session: Session) -> None:
     """Make all placements of this session and leave a verdict on every group that waits."""
     blocked: Blocked = {}
-    candidates, recalled = _candidates(session)
+    candidates, recalled, outdated = _candidates(session)
     began = session.ledger.token
     order = _in_order(session, candidates)
     lacking = {state.key: needs(state).total for state in candidates}
@@ -48,10 +50,9 @@ def run(session: Session) -> None:
     _repair(session, order.only(lambda state: state.key in running and lacking[state.key] > 0), blocked)
     _start(session, order.only(lambda state: state.key not in running and lacking[state.key] > 0), blocked)
     _grow(session, order.only(lambda state: len(state.waiting) > lacking[state.key]), running, blocked)
-    if session.ledger.token != began:
-        for state in recalled:
-            with session.guard(state):
-                _look_again(session, state, blocked)
+    for state in recalled if session.ledger.token != began else outdated:
+        with session.guard(state):
+            _look_again(session, state, blocked)
     for key in sorted(blocked):
         ask, answer = blocked[key]
         with session.guard(ask.state):
@@ -131,10 +132,15 @@ class Order:
         heappush(heap, (self._session.queue_key(name), listed[position][0], name, position))
 
 
-def _candidates(session: Session) -> tuple[list[GroupState], list[GroupState]]:
-    """Return the groups that may be placed, and those whose earlier verdict still holds; the others get theirs here."""
+def _candidates(session: Session) -> tuple[list[GroupState], list[GroupState], list[GroupState]]:
+    """Return the groups that may be placed, those whose earlier verdict still holds, and of these the ones whose
+    numbers are to be brought up to date. Groups that may not be placed get their verdict here.
+
+    Nobody is searched for again before something happened that can help.
+    """
     found: list[GroupState] = []
     recalled: list[GroupState] = []
+    outdated: list[GroupState] = []
     for state in session.waiting.values():
         if is_starting(state):
             continue
@@ -143,6 +149,15 @@ def _candidates(session: Session) -> tuple[list[GroupState], list[GroupState]]:
             session.reject(state, known)
             recalled.append(state)
             continue
+        unfit = session.recall_unfit(state)
+        if unfit is not None:
+            session.reject(state, unfit.verdict)
+            recalled.append(state)
+            if session.now >= unfit.said + NUMBERS_AFTER:
+                outdated.append(state)
+            else:
+                session.wake_no_later_than(unfit.said + NUMBERS_AFTER)
+            continue
         with session.guard(state):
             why = gate(session, state)
             if why is not None:
@@ -150,7 +165,7 @@ def _candidates(session: Session) -> tuple[list[GroupState], list[GroupState]]:
                 session.remember(state, why)
             elif state.waiting:
                 found.append(state)
-    return found, recalled
+    return found, recalled, outdated
 
 
 def _in_order(session: Session, states: list[GroupState]) -> Order:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.fits import StaticFits
+from scheduler.framework.growth import Growth
 from scheduler.framework.hooks import Hooks
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Matches
@@ -43,13 +44,21 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The verdict on a waiting group, with what it was computed from; `answer` is for the action that left it."""
+    """The verdict on a waiting group, with what it was computed from; `answer` is for the action that left it.
+
+    For a group that did not fit: `growth` and `surroundings` say what must change before it is searched for again,
+    `searched` is when that was done last. `said`: when the verdict was made.
+    """
 
     state: GroupState
     token: int
     world: int
     verdict: Verdict
     answer: object = None
+    growth: int = -1
+    surroundings: tuple[object, ...] = ()
+    searched: float = 0.0
+    said: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,7 @@ class SessionCache:
         self.fits = StaticFits(hooks)
         self.memo = Memo()
         self.matches = Matches()
+        self.growth = Growth()
         self.outcomes: dict[str, Outcome] = {}
         self.told: dict[str, Told] = {}
         self.settled: dict[str, Settled] = {}
@@ -165,7 +175,10 @@ class SessionCache:
 
     def world(self, snapshot: Snapshot) -> int:
         """Return a number that changes when anything but groups and free amounts did since the last session."""
-        fields = (self.space(snapshot), snapshot.queues, snapshot.usage, snapshot.no_goods, snapshot.presence)
+        fields = (
+            *(self.space(snapshot), snapshot.queues, snapshot.usage, snapshot.no_goods, snapshot.presence),
+            snapshot.storage,
+        )
         if not _same(fields, self._world_of) or self.hooks.volatile:
             self._world += 1
         self._world_of = fields

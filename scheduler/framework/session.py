@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from scheduler.framework.cache import Outcome, SessionCache, Settled, Told
 from scheduler.framework.fits import Fit
+from scheduler.framework.growth import AGAIN_AFTER, same_surroundings, surroundings
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Neighbours
@@ -69,6 +70,7 @@ class Session:
         self.ledger.token = cache.token(self.ledger.free, self.ledger.open_slots)
         self.serial = cache.next_serial()
         self.space, self.world = cache.space(snapshot), cache.world(snapshot)
+        cache.growth.begin(snapshot, self.space, self.ledger.free, self.ledger.open_slots)
         self.changed, self.gone = cache.changes(snapshot)
         self.waiting: dict[str, GroupState] = self._waiting()
         """Groups that may need something, sorted by key: with waiting members, or with an object and no members yet."""
@@ -291,7 +293,19 @@ class Session:
 
     def remember(self, state: GroupState, why: Verdict, answer: object = None) -> None:
         """Keep the verdict for later sessions in which nothing that it depends on has changed."""
-        self.cache.outcomes[state.key] = Outcome(state, self.ledger.token, self.world, why, answer)
+        before = self.cache.outcomes.get(state.key)
+        again = before is not None and answer is not None and before.answer is answer
+        self.cache.outcomes[state.key] = Outcome(
+            state,
+            self.ledger.token,
+            self.world,
+            why,
+            answer,
+            growth=self.cache.growth.count,
+            surroundings=() if answer is None else surroundings(state, self.snapshot, self.neighbours),
+            searched=before.searched if before is not None and again else self.now,
+            said=self.now,
+        )
 
     def recall(self, state: GroupState) -> Verdict | None:
         """Return the verdict that this group would get again, or None when that is not known."""
@@ -299,6 +313,19 @@ class Session:
         if known is None or known.state is not state or known.token != self.ledger.token or known.world != self.world:
             return None
         return known.verdict
+
+    def recall_unfit(self, state: GroupState) -> Outcome | None:
+        """Return what is known about a group that did not fit, when nothing has happened since that can help it."""
+        known = self.cache.outcomes.get(state.key)
+        if known is None or known.state is not state or not known.surroundings or self.hooks.volatile:
+            return None
+        if known.growth != self.cache.growth.count or not same_surroundings(known.surroundings, self.snapshot):
+            return None
+        due = known.searched + AGAIN_AFTER
+        if self.now >= due:
+            return None
+        self.wake_no_later_than(due)
+        return known
 
     def recall_entry(self, state: GroupState) -> bool | None:
         """Return whether the group was let in when nothing differed from now, or None when that is not known."""
@@ -397,6 +424,7 @@ class Session:
     def close(self) -> Decisions:
         """End the session: let the cache take over what was seen, and return the output."""
         self.cache.settled.update(self._settled)
+        self.cache.growth.end(self.snapshot, self.space, self.ledger.free, self.ledger.open_slots)
         self.cache.finish(self.changed, self.gone, self.waiting, self._told, self._delayed, self.ledger)
         return self.decisions()
 
