@@ -1,8 +1,9 @@
 """Whether something happened since a group did not fit that can help it: until then it is not searched for again.
 
 Decided here: what can help. Amounts or slots became free on some node, nodes or queues changed, a cool-down ended,
-storage or the pods that its members ask about changed; its own members changing makes another state of it. Placements, and whatever else only takes, cannot. Invariant: leaving a group out never hides a placement, except from
-plugins that look at something else; those are asked again after five minutes like everybody.
+storage or the pods that its members ask about changed; its own members changing makes another state of it. Placements,
+and whatever else only takes, cannot. Invariant: leaving a group out never hides a placement, except from plugins that
+look at something else; those are asked again after five minutes like everybody.
 """
 
 from __future__ import annotations
