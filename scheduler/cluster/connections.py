@@ -5,7 +5,7 @@ has waited longest). Must not know: what is requested, or whether anything may b
 time on a connection; one whose answer did not come whole, or that spoke unasked, is never used again; nothing is sent
 before the caller of `exchange` or `begin` asks for it, and then in one piece.
 
-Own, because a general client costs five times the CPU a request: bindings come by the thousand.
+Own, because a general client costs three times the CPU a request: bindings come by the thousand.
 """
 
 from __future__ import annotations
