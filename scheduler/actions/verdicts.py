@@ -6,39 +6,21 @@ small, or lacks it in one domain only. Makes facts, never sentences. What is sai
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.actions.ask import Ask, Kind, relate
+from scheduler.actions.ask import Ask, relate
 from scheduler.actions.binding import binding
 from scheduler.actions.placing import Found, Nothing, could_ever, solve
+from scheduler.actions.rooms import Room, counted, room_of
 from scheduler.framework.protocols import WithinDomain
-from scheduler.framework.relations import Bar, Extra, Relations
+from scheduler.framework.relations import Relations
 from scheduler.framework.session import Session
 from scheduler.model.quantity import MAX_SHOWN
 from scheduler.model.resources import PODS
 from scheduler.model.verdict import Code, Fact, Verdict
-
-REFUSED = "node(s) had just refused the pod"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Room:
-    """One kind of member against the nodes: where it may run, and how many of it each node could take now."""
-
-    kind: Kind
-    wanted: int
-    mask: NDArray[np.bool_]
-    request: NDArray[np.int64]
-    each: NDArray[np.int64]
-    bars: tuple[Bar, ...] = ()
-    extras: tuple[tuple[Extra, int], ...] = ()
-
-    @property
-    def total(self) -> int:
-        return int(self.each.sum())
 
 
 def explain(session: Session, ask: Ask, answer: Nothing) -> Verdict:
@@ -56,7 +38,7 @@ def explain(session: Session, ask: Ask, answer: Nothing) -> Verdict:
 
 def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) -> Verdict:
     rooms = [
-        _room(session, kind, wanted, number, relations)
+        room_of(session, kind, wanted, number, relations)
         for number, (kind, wanted) in enumerate(zip(ask.kinds, ask.members, strict=True))
     ]
     scarce = max(rooms, key=lambda room: (room.total < room.wanted, room.wanted - min(room.wanted, room.total)))
@@ -99,7 +81,7 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
     return Verdict(
         code=code,
         facts=tuple(sorted((name, _told(value)) for name, value in facts.items())),
-        nodes=_reasons(session, scarce) if not relations else _reasons_for_one(session, ask, scarce),
+        nodes=counted(session, scarce) if not relations else _counted_for_one(session, ask, scarce),
         total=len(session.table.names),
         permanent=permanent,
     )
@@ -110,28 +92,7 @@ def _told(value: Fact) -> Fact:
     return min(value, MAX_SHOWN) if isinstance(value, int) else value
 
 
-def _room(session: Session, kind: Kind, wanted: int, number: int, relations: Relations) -> _Room:
-    mask = session.fit(kind.shape).mask
-    barred = relations.barred(number)
-    if kind.refused:
-        mask = mask.copy()
-        mask[list(kind.refused)] = False
-    if barred is not None:
-        mask = mask & ~barred
-    request = session.request(kind.shape)
-    each = np.where(mask, np.maximum(session.open_slots, 0), 0)
-    for row in np.flatnonzero(request):
-        each = np.minimum(each, np.maximum(session.free[row], 0) // request[row])
-    if session.missing_resources(kind.shape):
-        each = np.zeros_like(each)
-    extras = tuple((extra, extra.needs[number]) for extra in relations.extras if extra.needs[number])
-    for extra, need in extras:
-        each = np.minimum(each, np.maximum(extra.free, 0) // need)
-    bars = tuple(bar for bar in relations.bars if bar.kind == number)
-    return _Room(kind=kind, wanted=wanted, mask=mask, request=request, each=each, bars=bars, extras=extras)
-
-
-def _scarcest(session: Session, rooms: list[_Room], scarce: _Room) -> tuple[str, int, int, NDArray[np.int64]]:
+def _scarcest(session: Session, rooms: list[Room], scarce: Room) -> tuple[str, int, int, NDArray[np.int64]]:
     """Return the resource to name, what is needed and free of it, and what each eligible node has free.
 
     The one that is shortest in proportion; when none is short in sum, the one of which the fewest members fit.
@@ -160,7 +121,7 @@ def _scarcest(session: Session, rooms: list[_Room], scarce: _Room) -> tuple[str,
     return chosen
 
 
-def _placeable(session: Session, ask: Ask, rooms: list[_Room]) -> int:
+def _placeable(session: Session, ask: Ask, rooms: list[Room]) -> int:
     """How many of the members could start now if the others were not needed."""
     wanted = sum(room.wanted for room in rooms)
     if len(rooms) == 1 and not ask.wishes:
@@ -169,7 +130,7 @@ def _placeable(session: Session, ask: Ask, rooms: list[_Room]) -> int:
     return min(wanted, sum(int(counts.sum()) for _, counts in answer.parts)) if isinstance(answer, Found) else 0
 
 
-def _limits(session: Session, rooms: list[_Room], scarce: _Room, resource: str, needed: int) -> dict[str, Fact]:
+def _limits(session: Session, rooms: list[Room], scarce: Room, resource: str, needed: int) -> dict[str, Fact]:
     """Why it would not fit the empty cluster either: all of it together, or no node is large enough for one member."""
     table = session.table
     ever = session.fit(scarce.kind.shape).ever
@@ -197,7 +158,7 @@ def _binding_level(session: Session, ask: Ask) -> str | None:
     return required[-1].label if isinstance(solve(session, loose), Found) else None
 
 
-def _best_domain(session: Session, level: str, scarce: _Room, resource: str, needed: int) -> dict[str, Fact]:
+def _best_domain(session: Session, level: str, scarce: Room, resource: str, needed: int) -> dict[str, Fact]:
     ids, names = session.domains(level)
     known = (ids >= 0) & scarce.mask
     if not known.any():
@@ -211,7 +172,7 @@ def _best_domain(session: Session, level: str, scarce: _Room, resource: str, nee
     return {"level": level, "domain": names[best], "free": free, "short": max(0, needed - free)}
 
 
-def _reasons_for_one(session: Session, ask: Ask, scarce: _Room) -> tuple[tuple[str, int], ...]:
+def _counted_for_one(session: Session, ask: Ask, scarce: Room) -> tuple[tuple[str, int], ...]:
     """As `_reasons`, with those that would fit placed for as long as it takes to ask about the next."""
     kind = scarce.kind
     with session.statement() as statement:
@@ -231,48 +192,5 @@ def _reasons_for_one(session: Session, ask: Ask, scarce: _Room) -> tuple[tuple[s
         single = replace(ask, kinds=(replace(kind, pods=(left[0],)),), total=1, roles=(), each=False)
         relations = relate(session, single)
         if isinstance(relations, Verdict):
-            return _reasons(session, scarce)
-        return _reasons(session, _room(session, single.kinds[0], 1, 0, relations))
-
-
-def _reasons(session: Session, room: _Room) -> tuple[tuple[str, int], ...]:
-    """Count the nodes by why they take no further member, in kube-scheduler's words, after those that would fit.
-
-    A node says the first that holds, in kube-scheduler's order: its own properties, what is barred early, each amount
-    that it lacks, further resources, what else is barred.
-    """
-    fit = session.fit(room.kind.shape)
-    reasons = dict(fit.misfits)
-    left = fit.mask
-
-    def say(reason: str, nodes: NDArray[np.bool_]) -> None:
-        reasons[reason] = reasons.get(reason, 0) + int(nodes.sum())
-
-    if room.kind.refused:
-        refused = np.zeros_like(left)
-        refused[list(room.kind.refused)] = True
-        say(REFUSED, left & refused)
-        left = left & ~refused
-    for bar in (bar for bar in room.bars if bar.early):
-        say(bar.reason, left & bar.nodes)
-        left = left & ~bar.nodes
-    each = np.where(left, room.each, 0)
-    short = np.zeros_like(left)
-    for name in session.missing_resources(room.kind.shape):
-        say(f"Insufficient {name}", left)
-        short = left
-    for row in np.flatnonzero(room.request):
-        lacks = left & (session.free[row] - each * room.request[row] < room.request[row])
-        say(f"Insufficient {session.table.resources[int(row)]}", lacks)
-        short = short | lacks
-    full = left & (session.open_slots - each < 1)
-    say("Too many pods", full)
-    left = left & ~(short | full)
-    for extra, need in room.extras:
-        lacks = left & (extra.free - each * need < need)
-        say(extra.reason, lacks)
-        left = left & ~lacks
-    for bar in (bar for bar in room.bars if not bar.early):
-        say(bar.reason, left & bar.nodes)
-        left = left & ~bar.nodes
-    return tuple(sorted((reason, count) for reason, count in reasons.items() if count))
+            return counted(session, scarce)
+        return counted(session, room_of(session, single.kinds[0], 1, 0, relations))

@@ -173,6 +173,7 @@ def get(
 def why(
     target: Annotated[str, typer.Argument(help="A group or a pod: NAME, group/NAME or pod/NAME.")],
     namespace: Namespace = None,
+    by_node: Annotated[bool, typer.Option("--nodes", help="Also what each node says to one more such pod.")] = False,
     output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -180,7 +181,11 @@ def why(
     """Say why a pod or a gang waits, in numbers."""
     from scheduler.cli.why import explain
 
-    raise typer.Exit(explain(target, kubeconfig=kubeconfig, context=context, namespace=namespace, output=output.value))
+    raise typer.Exit(
+        explain(
+            target, kubeconfig=kubeconfig, context=context, namespace=namespace, output=output.value, by_node=by_node
+        )
+    )
 
 
 @app.command()

@@ -108,6 +108,12 @@ async def pods(client: ApiClient, namespace: str | None) -> list[tuple[Pod, Shap
     return _decoded(raws, lambda raw, _: core.decode_pod(raw, EVERY_NAME))
 
 
+async def namespaces(client: ApiClient) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:
+    """Return name, queue and labels of each namespace."""
+    raws = [("v1", raw) for raw in await items(client, path_of("", "v1", "namespaces"))]
+    return _decoded(raws, lambda raw, _: core.decode_namespace(raw))
+
+
 async def nodes(client: ApiClient) -> list[Node]:
     """Return the nodes, by name."""
     raws = [("v1", raw) for raw in await items(client, path_of("", "v1", "nodes"))]

@@ -13,6 +13,7 @@ from scheduler.cli import reading
 from scheduler.cli.get import dialect_of, phase_of, waiting_reason
 from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, emit, note, table, with_client
 from scheduler.cli.room import left_out, scarce, sentence
+from scheduler.cli.verdicts import verdicts
 from scheduler.cluster.client import ApiClient, ApiError
 from scheduler.cluster.members import group_key
 from scheduler.model.groups import GroupState, PodGroup
@@ -27,8 +28,16 @@ _LISTED = 3
 """Nodes that are named for a holder."""
 
 
-def explain(target: str, *, kubeconfig: str | None, context: str | None, namespace: str | None, output: str) -> int:
-    """Print why `target` (NAME, pod/NAME or group/NAME) waits; exit code."""
+def explain(
+    target: str,
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    output: str,
+    by_node: bool = False,
+) -> int:
+    """Print why `target` (NAME, pod/NAME or group/NAME) waits, and what each node says (`by_node`); exit code."""
     kind, _, name = target.rpartition("/")
     if kind not in _KINDS or not name:
         complain(f"{target}: write NAME, pod/NAME or group/NAME")
@@ -44,6 +53,8 @@ def explain(target: str, *, kubeconfig: str | None, context: str | None, namespa
             complain(f"namespace {where} has {what} {name}")
             return NOT_FOUND
         told = [await _facts(client, state, pod, found) for state, pod in chosen]
+        for facts, (state, pod) in zip(told, chosen, strict=True) if by_node else ():
+            facts |= await _by_node(client, state, pod)
         if output in ("json", "yaml"):
             emit(told, (), output)
         else:
@@ -137,6 +148,16 @@ async def _scarce(client: ApiClient, state: GroupState, reason: str, shapes: Map
     return {"resources": rows} if rows else {}
 
 
+async def _by_node(client: ApiClient, state: GroupState | None, pod: Pod | None) -> Facts:
+    """Return what each node says to the pod, or to the first member of the group that waits."""
+    one = pod if pod is not None else next(iter(state.waiting), None) if state is not None else None
+    if one is None or not one.waiting:
+        return {}
+    everyone = await reading.pods(client, None)
+    rows = verdicts(one, await reading.nodes(client), everyone, await reading.namespaces(client))
+    return {"verdicts": rows}
+
+
 def _tell(facts: Facts) -> None:
     lines = {key: value for key, value in facts.items() if key not in _ASIDE}
     if "group" in lines:
@@ -154,6 +175,9 @@ def _tell(facts: Facts) -> None:
     if facts.get("members"):
         print()
         table(facts["members"], ("pod", "node", "state", "reason"))
+    if facts.get("verdicts"):
+        print()
+        table([{**row, "nodes": _shortened(row["nodes"])} for row in facts["verdicts"]], ("count", "nodes", "verdict"))
     for row in facts.get("resources", ()):
         print(f"\n{sentence(row)}" + ("; held by" if row["holders"] else ", held by nobody" if row["nodes"] else ""))
         if row["holders"]:
@@ -162,7 +186,7 @@ def _tell(facts: Facts) -> None:
             print(left_out(row))
 
 
-_ASIDE = ("dialect", "minimum", "bound", "existing", "gated", "members", "resources", "problems", "reason")
+_ASIDE = ("dialect", "minimum", "bound", "existing", "gated", "members", "resources", "problems", "reason", "verdicts")
 _HELD = ("holder", "pods", "amount", "nodes")
 
 
