@@ -1,10 +1,13 @@
 """Softer wishes about nodes: preferred node affinity, PreferNoSchedule taints, and how full a node is.
 
-Each aspect gives 0 to 100 and has a weight (an argument of the same name); the answer is the weighted mean.
-`leastAllocated` and `mostAllocated` are off by default: binpack and spread say the same per resource.
+Each aspect gives 0 to 100 and has a weight (an argument of the same name); the answer is the weighted mean. Those that
+look at usage are off by default: binpack and spread say the same per resource. `ratio` gives the points of
+requestedToCapacityRatio.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +19,21 @@ from scheduler.model.nodes import NodeClass
 from scheduler.model.pods import Shape
 
 _BASE = ("cpu", "memory")
+_BY_USAGE = ("leastAllocated", "mostAllocated", "balancedAllocation", "requestedToCapacityRatio")
+_WEIGHTS: Mapping[str, int] = {"nodeAffinity": 2, "taints": 3, **dict.fromkeys(_BY_USAGE, 0)}
+_MOST = 10
+"""The best score of a point of `ratio`, as in kube-scheduler."""
+Ratio = tuple[tuple[int, int], ...]
 
 
 class NodeOrder:
-    """The static aspects. Arguments: nodeAffinity (2), taints (3), leastAllocated (0), mostAllocated (0)."""
+    """The static aspects."""
 
     name = "nodeorder"
 
-    def __init__(self, affinity: int, taints: int, least: int, most: int) -> None:
-        self._affinity, self._taints, self._least, self._most = affinity, taints, least, most
-        self._total = max(1, affinity + taints + least + most)
+    def __init__(self, weights: Mapping[str, int]) -> None:
+        self._weights = weights
+        self._total = max(1, sum(weights.values()))
 
     def scores(self, shape: Shape, node_class: NodeClass) -> int:
         """Return the share of preferred terms that match, and 100 less 25 for each taint that is not tolerated.
@@ -37,31 +45,54 @@ class NodeOrder:
         matched = sum(term.weight for term in terms if matches_term(term.term, node_class))
         affinity = 100 * matched // full if full else 0
         taints = max(0, 100 - 25 * len(untolerated(shape, node_class, ("PreferNoSchedule",))))
-        return (self._affinity * affinity + self._taints * taints) // self._total
+        return (self._weights["nodeAffinity"] * affinity + self._weights["taints"] * taints) // self._total
 
 
 class NodeOrderByUsage(NodeOrder):
-    """With one of the two aspects that look at free amounts."""
+    """With aspects that look at how full a node is, after one more pod of the shape."""
+
+    def __init__(self, weights: Mapping[str, int], ratio: Ratio) -> None:
+        super().__init__(weights)
+        self._ratio = ratio
 
     def scores_nodes(self, shape: Shape, view: View) -> NDArray[np.int64]:
-        """Return the mean free (or used) share of cpu and memory after one pod of the shape, 0 to 100."""
+        """Return the weighted mean of the aspects over cpu and memory, 0 to 100."""
         table = view.snapshot.table
         rows = [number for number, name in enumerate(table.resources) if name in _BASE]
         if not rows:
             return np.zeros(len(table.names), dtype=np.int64)
         request = view.request(shape)[rows]
         capacity = np.maximum(table.allocatable[rows], 1)
-        free: NDArray[np.float64] = np.clip((view.free[rows] - request[:, None]) / capacity, 0.0, 1.0).mean(axis=0)
-        share: NDArray[np.float64] = free * self._least + (1.0 - free) * self._most
+        free: NDArray[np.float64] = np.clip((view.free[rows] - request[:, None]) / capacity, 0.0, 1.0)
+        share = free.mean(axis=0) * self._weights["leastAllocated"]
+        share += (1.0 - free).mean(axis=0) * self._weights["mostAllocated"]
+        share += (1.0 - free.std(axis=0)) * self._weights["balancedAllocation"] * bool(request.any())
+        if self._weights["requestedToCapacityRatio"]:
+            used, worth = zip(*self._ratio, strict=True)
+            ratio = np.interp((1.0 - free) * 100, used, worth).mean(axis=0) / _MOST
+            share += ratio * self._weights["requestedToCapacityRatio"]
         return np.floor(share * 100 / self._total).astype(np.int64)
 
 
 def node_order(arguments: Arguments) -> NodeOrder:
     """Make the plugin: without `scores_nodes` where nothing dynamic is asked for, which saves one pass a placement."""
-    affinity = arguments.integer("nodeAffinity", 2, high=1000)
-    taints = arguments.integer("taints", 3, high=1000)
-    least = arguments.integer("leastAllocated", 0, high=1000)
-    most = arguments.integer("mostAllocated", 0, high=1000)
-    if least and most:
+    weights = {name: arguments.integer(name, default, high=1000) for name, default in _WEIGHTS.items()}
+    if weights["leastAllocated"] and weights["mostAllocated"]:
         raise arguments.refuse("mostAllocated", "cannot be used together with leastAllocated")
-    return (NodeOrderByUsage if least or most else NodeOrder)(affinity, taints, least, most)
+    ratio = _ratio(arguments)
+    return NodeOrderByUsage(weights, ratio) if any(weights[name] for name in _BY_USAGE) else NodeOrder(weights)
+
+
+def _ratio(arguments: Arguments) -> Ratio:
+    """Read "PERCENT=SCORE" points: percentages ascend, score 0 to 10."""
+    points: list[tuple[int, int]] = []
+    for text in arguments.texts("ratio", ("0=0", "100=10")):
+        used, equals, worth = text.partition("=")
+        if not (equals and used.isdecimal() and worth.isdecimal() and int(used) <= 100 and int(worth) <= _MOST):
+            raise arguments.refuse(
+                "ratio", f"{text!r} is not PERCENT=SCORE with a percentage and a score up to {_MOST}"
+            )
+        if points and int(used) <= points[-1][0]:
+            raise arguments.refuse("ratio", f"{text!r} is not above the percentage before it")
+        points.append((int(used), int(worth)))
+    return tuple(points)

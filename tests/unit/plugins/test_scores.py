@@ -10,7 +10,7 @@ from plugins.conformance import SYSTEM_CRITICAL, Conformance
 from scheduler.actions.run import new_session
 from scheduler.config import PluginConfig
 from scheduler.framework.protocols import NoOpinion, Only
-from scheduler.framework.registry import Arguments
+from scheduler.framework.registry import Arguments, BadPlugin
 from scheduler.model.affinity import Requirement
 from scheduler.model.nodes import NodeClass, Taint
 from scheduler.model.pods import Pod, PreferredTerm, SelectorTerm
@@ -69,6 +69,23 @@ def test_nodeorder_can_look_at_free_amounts(argument: str, better: str) -> None:
     world.running("x", "busy", shape(cpu=8))
     found = scores(world, "nodeorder", shape(cpu=1), {argument: 1, "taints": 0, "nodeAffinity": 0})
     assert ["busy", "empty"][int(np.argmax(found))] == better
+
+
+def test_nodeorder_can_keep_cpu_and_memory_in_balance_or_follow_points() -> None:
+    world = World().node("cpu", cpu=10, memory=10).node("even", cpu=10, memory=10)
+    world.running("x", "cpu", shape(cpu=8))
+    world.running("y", "even", shape(cpu=4, memory=4))
+    only = {"taints": 0, "nodeAffinity": 0}
+    assert scores(world, "nodeorder", shape(cpu=1, memory=1), {"balancedAllocation": 1, **only}) == [60, 100]
+    assert scores(world, "nodeorder", shape(), {"balancedAllocation": 1, **only}) == [0, 0]
+    points = {"requestedToCapacityRatio": 1, "ratio": ["0=0", "50=10", "100=0"], **only}
+    assert scores(world, "nodeorder", shape(cpu=1, memory=1), points) == [20, 100]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ratio", [["50=11"], ["101=1"], ["x"], ["50=1", "50=2"]])
+def test_nodeorder_refuses_points_that_mean_nothing(ratio: list[str]) -> None:
+    with pytest.raises(BadPlugin, match=r"arguments\.ratio"):
+        built_in().build(((PluginConfig("nodeorder", arguments={"ratio": ratio}),),))
 
 
 def test_nodeorder_prefers_matching_terms_and_fewer_soft_taints() -> None:
