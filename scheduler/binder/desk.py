@@ -80,6 +80,16 @@ class Desk:
         self._past[request.uid] = request
         self._spawn(self._report(request, phase, outcomes))
 
+    async def note(self, request: BindRequest, outcomes: tuple[GangOutcome, ...]) -> bool:
+        """Write how far an open request has come, once; the caller may try again from what is known then."""
+        self._guard()
+        try:
+            await self._requests.note(request, outcomes)
+        except RequestFailed as error:
+            log.info("binder.note", request=request.name, error=str(error))
+            return False
+        return True
+
     def gone(self, name: str) -> None:
         """The object of this name does not exist any more."""
         for uid in [uid for uid, request in self._past.items() if request.name == name]:

@@ -5,7 +5,9 @@ is fresh) and what an outage of the API server does to deadlines (it stops them)
 Invariants: nothing is written without the lease; a request is reported exactly once, when all its gangs have ended;
 whatever this process forgets by dying can be read again from pods and requests.
 
-No state of a gang is written while it is under way: after a crash the pods themselves tell which members are bound.
+No state of a gang is written while it is under way: after a crash the pods themselves tell which members are bound. How
+a gang was given up is written soon after, while others of its request go on: its nodes are free again, and it is not
+taken up again from that request.
 
 A little over 500 lines, because every part here changes the same table of requests under way; what could be told apart
 (pool, desk, fence, ledger, check) is in modules of its own.
@@ -21,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
 from scheduler.binder import answers
 from scheduler.binder.check import NODE_GONE, check, recheck
@@ -73,7 +76,7 @@ from scheduler.binder.record import (
     Woke,
 )
 from scheduler.cluster import feed
-from scheduler.model.bindrequest import BindRequest
+from scheduler.model.bindrequest import BindRequest, GangOutcome
 from scheduler.model.decisions import Place
 
 log = structlog.get_logger(__name__)
@@ -97,9 +100,14 @@ class Settings:
     timing: Timing = DEFAULT_TIMING
 
 
+_GIVEN_UP = (Phase.FAILED, Phase.UNWOUND)
+_NOTE_AFTER = 0.5
+"""Seconds in which gangs that are given up share one write."""
+
+
 @dataclass(eq=False, slots=True)
 class Run:
-    """A request under way."""
+    """A request under way. `told`: outcomes that its status had when it was found, by gang."""
 
     request: BindRequest
     records: list[Record]
@@ -107,6 +115,8 @@ class Run:
     began: float
     open: int = 0
     withdrawn: bool = False
+    told: dict[int, GangOutcome] = field(default_factory=dict)
+    noting: bool = False
     points: set[str] = field(default_factory=set)
 
 
@@ -238,19 +248,24 @@ class Binder:
             return
         now = self._clock()
         deadline = max(request.deadline, now + self._settings.grace) if found else request.deadline
-        run = Run(request, [], found, now)
+        told = {outcome.index: outcome for outcome in request.outcomes if outcome.phase in _GIVEN_UP}
+        run = Run(request, [], found, now, told=told)
         for index, place in enumerate(request.gangs):
             victims = self._victims(place)
-            run.records.append(Record(index, place, deadline, found, victims, self._settings.timing))
-        run.open = len(run.records)
+            record = Record(index, place, deadline, found, victims, self._settings.timing)
+            if index in told:
+                record = replace(record, phase=Phase(told[index].phase))
+            run.records.append(record)
+        run.open = len(run.records) - len(told)
         self._runs[request.name] = run
         self._point("received", run)
-        if not run.records:
+        if not run.open:
             self._finished(run)
         elif fencing is Fencing.REFUSE:
             log.warning("binder.stale-epoch", request=request.name, epoch=request.epoch, ours=self._elector.epoch)
-            for index in range(len(run.records)):
-                self._step(run, index, Refuse(STALE_EPOCH))
+            for index, record in enumerate(run.records):
+                if not record.ended:
+                    self._step(run, index, Refuse(STALE_EPOCH))
         elif fencing is Fencing.ADOPT:
             self._spawn(self._adopt(run))
         else:
@@ -277,7 +292,23 @@ class Binder:
         phase = Phase.BOUND if bound else Phase.FAILED
         self._meter.seconds("bind_request_seconds", self._clock() - run.began, phase=phase.value)
         if not run.withdrawn:
-            self._desk.report(run.request, phase.value, tuple(record.outcome() for record in run.records))
+            self._desk.report(run.request, phase.value, self._outcomes(run))
+
+    def _outcomes(self, run: Run) -> tuple[GangOutcome, ...]:
+        return tuple(run.told.get(record.index) or record.outcome() for record in run.records if record.ended)
+
+    async def _note(self, run: Run) -> None:
+        """Say which gangs were given up while the others of their request are still under way."""
+        wait = _NOTE_AFTER
+        while True:
+            await asyncio.sleep(wait)
+            run.noting = False
+            if run.withdrawn or self._runs.get(run.request.name) is not run:
+                return
+            if await self._desk.note(run.request, self._outcomes(run)):
+                return
+            run.noting = True
+            wait = min(5.0, wait * 2)
 
     # -- events from the cache ------------------------------------------------------------------------------------
 
@@ -527,3 +558,6 @@ class Binder:
         run.open -= 1
         if run.open == 0:
             self._finished(run)
+        elif record.phase in _GIVEN_UP and not run.noting:
+            run.noting = True
+            self._spawn(self._note(run))

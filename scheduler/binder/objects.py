@@ -66,6 +66,14 @@ class RequestObjects:
         body = {"metadata": {"uid": request.uid}, **patch}
         await self._api.request("PATCH", self._path(request.name, "status"), body=body, content_type=MERGE)
 
+    async def note(self, request: BindRequest, outcomes: tuple[GangOutcome, ...]) -> None:
+        """Write what is known so far, if nobody has touched the object since it was read: a report may be faster."""
+        guard = {"uid": request.uid, "resourceVersion": request.resource_version}
+        patch = status_patch(replace(request, phase="Binding", outcomes=outcomes))
+        await self._api.request(
+            "PATCH", self._path(request.name, "status"), body={"metadata": guard, **patch}, content_type=MERGE
+        )
+
     async def adopt(self, request: BindRequest, epoch: int) -> None:
         """Write our epoch, if nobody has touched the object since it was read."""
         guard = {"uid": request.uid, "resourceVersion": request.resource_version}

@@ -64,6 +64,9 @@ class Requests(Protocol):
     async def report(self, request: BindRequest, phase: str, outcomes: tuple[GangOutcome, ...]) -> None:
         """Write the status."""
 
+    async def note(self, request: BindRequest, outcomes: tuple[GangOutcome, ...]) -> None:
+        """Write what is known of an open request, provided that the object still has the version that was read."""
+
     async def adopt(self, request: BindRequest, epoch: int) -> None:
         """Write our epoch into the spec, provided that the object still has the resource version that was read."""
 

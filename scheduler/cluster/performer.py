@@ -35,6 +35,7 @@ log = structlog.get_logger(__name__)
 _FIRST_PAUSE = 0.5
 _LAST_PAUSE = 30.0
 _BOUND = "Bound"
+_GIVEN_UP = ("Failed", "Unwound")
 
 
 class Dialect(Protocol):
@@ -289,6 +290,10 @@ class Performer:
     def _request(self, request: BindRequest) -> None:
         uids = self._members.setdefault(request.name, _uids(request.gangs))
         if request.open:
+            over = {outcome.index for outcome in request.outcomes if outcome.phase in _GIVEN_UP}
+            if over:  # they wait again, while others of their request go on
+                self._clear(request.name, _uids([request.gangs[index] for index in sorted(over)]))
+                uids = _uids([place for index, place in enumerate(request.gangs) if index not in over])
             until = max(self._timer() + self._deadline, self._timer() + request.deadline - self._clock())
             for uid in uids:
                 self._placing[uid] = _Placing(request.name, until)

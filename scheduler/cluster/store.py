@@ -107,6 +107,7 @@ class Store:
                     self._handover_failed(session, frozenset(groups))
                 case feed.Synced():
                     self.synced = self.changed = True
+                    self._settled.clear()
                     for request in tuple(self._requests.values()):  # pods may have come after the request
                         self._set_request(request, now)
                 case feed.Leading(epoch=epoch):
@@ -378,6 +379,7 @@ class Store:
     def _set_request(self, request: BindRequest, now: float) -> None:
         self._requests[request.name] = request
         settled = self._settled.setdefault(request.name, set())
+        before = frozenset(settled)
         failed = {outcome.index: outcome for outcome in request.outcomes if outcome.phase in ("Failed", "Unwound")}
         for index, gang in enumerate(request.gangs):
             if index in settled:
@@ -400,6 +402,8 @@ class Store:
             for assignment in gang.assignments:
                 self._release(assignment.uid)
         for outcome in request.outcomes:
+            if outcome.index in before or outcome.index not in settled:
+                continue  # said already, or more is to come
             for failure in outcome.failures:
                 self._refuse(failure.uid, failure.node, failure.cause, request.name, now)
 

@@ -562,3 +562,37 @@ async def play(tale: dict[str, object]) -> None:
 @given(stories())
 def test_whatever_fails_every_gang_ends_whole_or_wholly_unbound(tale: dict[str, object]) -> None:
     run(play(tale))
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_gang_that_is_given_up_is_told_while_another_of_its_request_goes_on_and_is_not_taken_up_again(
+    crash: bool,
+) -> None:
+    async def story() -> None:
+        world = World()
+        failing, slow = gang(world, 2, name="a", cpu=4), gang(world, 2, name="b", cpu=4)
+        world.faults[("bind", "a1")] = ["403"] * 100
+        world.faults[("bind", "b1")] = ["503"] * 6
+        world.request("r", failing, slow)
+        task = world.binder()
+        while not world.requests["r"].outcomes:
+            await asyncio.sleep(0.1)
+        told = world.requests["r"]
+        assert told.open
+        assert (told.outcomes[0].index, told.outcomes[0].phase) == (0, "Unwound")
+        assert not world.alive(failing)
+        if crash:
+            world.faults.pop(("bind", "a1"))  # what would now work is not tried: others may have placed it anew
+            world.add_pod("a0", lag=0.1)
+            world.life.dead = True
+            await world.stop(task)
+            task = world.binder()
+        await world.until_reported()
+        await world.stop(task)
+        check_whole(world, slow)
+        ended = world.ended["r"]
+        assert [(outcome.index, outcome.phase) for outcome in ended.outcomes] == [(0, "Unwound"), (1, "Bound")]
+        assert causes(told) <= causes(ended)
+        assert not world.alive(failing)
+
+    run(story())

@@ -431,9 +431,20 @@ class _Requests:
         if now is None or now.uid != request.uid:
             raise ApiError(404, "NotFound", "gone")
         self._world.reports.append(request.name)
-        done = replace(now, phase=phase, outcomes=outcomes)
+        done = replace(now, phase=phase, outcomes=outcomes, resource_version=now.resource_version + "1")
         self._world.ended[request.name] = done
         self._world.set_request(done)
+
+    async def note(self, request: BindRequest, outcomes: tuple[GangOutcome, ...]) -> None:
+        await self._enter("note", request.name)
+        now = self._world.requests.get(request.name)
+        if now is None or now.uid != request.uid:
+            raise ApiError(404, "NotFound", "gone")
+        if now.resource_version != request.resource_version:
+            raise ApiError(409, "Conflict", "changed")
+        self._world.set_request(
+            replace(now, phase="Binding", outcomes=outcomes, resource_version=now.resource_version + "1")
+        )
 
     async def adopt(self, request: BindRequest, epoch: int) -> None:
         await self._enter("adopt", request.name)

@@ -281,6 +281,15 @@ async def test_a_pod_that_does_not_wait_for_us_gets_no_condition(case: Case, fie
     assert case.conditions == []
 
 
+async def test_members_of_a_gang_that_was_given_up_wait_again_while_their_request_goes_on(case: Case):
+    case.put(group(), pod(0), pod(1))
+    request = BindRequest("r", "ur", "s-000001", 7, case.time + 100, (place(0), place(1)), "Binding")
+    case.performer.watch([feed.RequestSet(request)])
+    case.performer.watch([feed.RequestSet(replace(request, outcomes=(GangOutcome(0, "Unwound"),)))])
+    await case.do(Explain(KEY, shortage(), ("u0", "u1")))
+    assert [body["metadata"]["uid"] for body in case.sent("PATCH", "/pods/")] == ["u0"]
+
+
 async def test_a_pod_about_to_be_bound_gets_no_condition_until_its_request_has_failed(case: Case):
     case.put(group(), pod(0), pod(1))
     await case.do(place(0), Explain(KEY, shortage(), ("u0", "u1")))

@@ -151,6 +151,21 @@ def test_a_refused_member_is_not_tried_on_that_node_for_a_growing_time() -> None
     assert waits == [1.0, 2.0, 4.0]
 
 
+def test_a_gang_that_was_told_to_be_given_up_is_not_held_against_its_node_again_when_its_request_ends() -> None:
+    store = store_with(feed.NodeSet(node("n1")), feed.PodSet(pod("p")), feed.PodSet(pod("q")))
+    two = (place("x", [("p", "n1")]), place("y", [("q", "n1")]))
+    failed = GangOutcome(0, "Failed", failures=(BindFailure("u-p", "p", "n1", "NodeGone"),))
+    store.apply([feed.RequestSet(request("r", two[0], gangs=two))], 100)
+    assert used(store.snapshot(100), "n1", "example.com/gpu") == 2
+    store.apply([feed.RequestSet(request("r", two[0], gangs=two, phase="Binding", outcomes=(failed,)))], 101)
+    snapshot = store.snapshot(101)
+    assert used(snapshot, "n1", "example.com/gpu") == 1
+    assert [(bad.uid, bad.until) for bad in snapshot.no_goods] == [("u-p", 102.0)]
+    both = (failed, GangOutcome(1, "Bound", 1))
+    store.apply([feed.RequestSet(request("r", two[0], gangs=two, phase="Failed", outcomes=both))], 150)
+    assert store.snapshot(150).no_goods == ()
+
+
 def test_a_node_whose_kubelet_rejected_a_pod_is_left_alone_for_that_shape_for_a_while() -> None:
     store = store_with(feed.NodeSet(node("n1")), feed.PodSet(pod("p", node="n1")))
     store.apply([feed.PodSet(pod("p", node="n1", phase="Failed", status_reason="OutOfcpu"))], 200)

@@ -15,7 +15,7 @@ from scheduler.binder.objects import RequestObjects
 from scheduler.cluster import bindrequests, feed
 from scheduler.cluster.auth import Credentials
 from scheduler.cluster.cache import Cache
-from scheduler.cluster.client import ApiClient
+from scheduler.cluster.client import ApiClient, ApiError
 from scheduler.cluster.performer import Performer
 from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer
@@ -207,6 +207,12 @@ async def test_a_request_in_parts_is_seen_once_whole_and_leaves_nothing_behind(w
     assert [known.name for known in world.cache.requests()] == ["s-9-e7-1"]
 
     objects = RequestObjects(world.client, world.watches.assembler, "muster")
+    await objects.note(request, (GangOutcome(0, "Unwound"),))
+    noted = await world.until(lambda: (r := world.cache.bind_request("s-9-e7-1")) and r.outcomes and r)
+    assert (noted.open, noted.outcomes, noted.gangs) == (True, (GangOutcome(0, "Unwound"),), (wanted,))
+    with pytest.raises(ApiError, match="409"):  # of the version that was there before
+        await objects.note(request, (GangOutcome(0, "Bound"),))
+    request = noted
     await objects.adopt(request, 8)
     adopted = await world.until(lambda: (r := world.cache.bind_request("s-9-e7-1")) and r.epoch == 8 and r)
     assert adopted.gangs == (wanted,)
