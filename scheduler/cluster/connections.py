@@ -294,6 +294,9 @@ class Pool:
         try:
             if connection is None:
                 connection = await _dial_in_time(target, timeout)
+                if self._closed:
+                    connection.abort()
+                    raise ConnectionFailed("the client is closed")
         except BaseException:
             self._pass_on()
             raise
@@ -358,6 +361,10 @@ class Pool:
         for connection in (*self._kept, *self._using):
             connection.abort()
         self._kept.clear()
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(ConnectionFailed("the client is closed"))
+        self._waiting.clear()
 
 
 async def _dial_in_time(target: Target, timeout: float) -> Connection:

@@ -233,6 +233,18 @@ async def test_new_credentials_mean_a_new_connection_and_a_closed_pool_gives_non
             await pool.acquire(renewed, 1)
 
 
+async def test_closing_a_pool_ends_those_that_wait_and_those_that_dial() -> None:
+    async with serving(_ok_for_ever) as target:
+        pool = Pool(1)
+        dialling = asyncio.create_task(pool.acquire(target, 1))
+        waiting = asyncio.create_task(pool.acquire(target, 1))
+        await asyncio.sleep(0)
+        pool.close()
+        for task in (dialling, waiting):
+            with pytest.raises(ConnectionFailed, match="the client is closed"):
+                await asyncio.wait_for(task, 2)
+
+
 async def test_a_connection_that_was_idle_too_long_is_not_used_and_not_kept() -> None:
     async with serving(_ok_for_ever) as target:
         pool = Pool(0)
