@@ -14,6 +14,7 @@ from plugins.queues import Queues
 from plugins.spread import Spread
 from plugins.spreading import Spreading
 from plugins.topology import Topology
+from plugins.volumes import Volumes
 from scheduler.framework.registry import PluginFactory, Registry
 
 _BUILT_IN: tuple[tuple[str, PluginFactory], ...] = (
@@ -29,6 +30,7 @@ _BUILT_IN: tuple[tuple[str, PluginFactory], ...] = (
     ("spread", Spread),
     ("spreading", Spreading),
     ("topology", Topology),
+    ("volumes", Volumes),
 )
 
 

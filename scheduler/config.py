@@ -99,7 +99,7 @@ class SchedulerConfiguration:
     tiers: tuple[tuple[PluginConfig, ...], ...] = (
         (PluginConfig("priority"), PluginConfig("gang"), PluginConfig("conformance")),
         (
-            *(PluginConfig(name) for name in ("queues", "predicates", "hostports", "spreading", "interpod")),
+            *(PluginConfig(name) for name in ("queues", "predicates", "hostports", "volumes", "spreading", "interpod")),
             *(PluginConfig(name) for name in ("nodeorder", "binpack")),
         ),
     )

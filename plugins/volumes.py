@@ -1,0 +1,434 @@
+"""Where pods with volumes may run, and what is to be done to their claims before they are bound.
+
+The rules are those of kube-scheduler's VolumeBinding, VolumeZone, VolumeRestrictions and NodeVolumeLimits, and they
+hold inside one decision: members of a gang get distinct volumes, a claim that they share counts once a node, a claim
+for one pod goes to one. What this session has taken counts from the moment that a statement is committed. Claims that
+nobody can use yet keep a gang from starting only when its minimum needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.framework.claims import Reach, claims_of, given_to, pair, sort_of, wish_of
+from scheduler.framework.gangs import needs
+from scheduler.framework.protocols import View
+from scheduler.framework.registry import Arguments
+from scheduler.framework.relations import NO_RELATIONS, Bar, Extra, Level, Members, Relations
+from scheduler.framework.volume_rules import (
+    PLENTY,
+    Kind,
+    Moment,
+    Parts,
+    bound,
+    delayed,
+    named_together,
+    scored,
+    shared_volumes,
+)
+from scheduler.model.groups import GroupState
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.podvolumes import PodVolumes, VolumeStep
+from scheduler.model.rules import Cap, Once, Repel
+from scheduler.model.verdict import Code, Verdict, verdict
+from scheduler.model.volumes import NO_STORAGE, Claim, Storage, Volume
+
+IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+DISK = "node(s) had no available disk"
+TOO_MANY = "node(s) exceed max volume count"
+
+
+class NoVolumeLeft(RuntimeError):
+    """A claim was placed and no volume is left for it: the rules that were stated for it were too weak."""
+
+
+@dataclass(slots=True)
+class _Moved:
+    """What this session has done so far. `pending`: placed in a statement that is not committed."""
+
+    taken: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, str] = field(default_factory=dict)
+    pods: dict[str, tuple[int, str, PodVolumes]] = field(default_factory=dict)
+    pending: dict[str, tuple[Pod, int]] = field(default_factory=dict)
+
+
+class Volumes:
+    """See the module."""
+
+    name = "volumes"
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._reach = Reach()
+        self._storage: Storage = NO_STORAGE
+        self._attached: frozenset[str] = frozenset()
+        self._handles: dict[str, dict[int, frozenset[str]]] = {}
+        self._moved = _Moved()
+        self._rows: dict[str, int] = {}
+
+    def on_session(self, view: View) -> None:
+        """Begin with the snapshot alone."""
+        self._moved = _Moved()
+        table = view.snapshot.table
+        self._reach.refresh(table)
+        if self._storage is not view.snapshot.storage or len(self._rows) != len(table.names):
+            self._handles.clear()
+        if tuple(self._rows) != table.names:
+            self._rows = {name: row for row, name in enumerate(table.names)}
+            self._handles.clear()
+        if self._storage is not view.snapshot.storage:
+            self._storage = view.snapshot.storage
+            attachments = self._storage.attachments.values()
+            names = {one.volume for parts in attachments for one in parts}
+            for hosted in self._storage.hosted.values():
+                for namespace, _, volumes in hosted:
+                    claims = (self._storage.claims.get(f"{namespace}/{one.name}") for one in volumes.claims)
+                    names.update(claim.volume for claim in claims if claim is not None)
+            self._attached = frozenset(names - {""})
+
+    # -- before nodes are looked at -------------------------------------------------------------------------------
+
+    def sorts(self, pod: Pod, shape: Shape, view: View) -> Hashable:
+        """Tell pods apart by what their claims ask of nodes and volumes, not by the names of the claims."""
+        return sort_of(pod, view.snapshot.storage, self._attached)
+
+    def ready(self, state: GroupState, view: View) -> Verdict | None:
+        """Keep a gang from starting while claims of its minimum cannot be used, or cannot be used together."""
+        waiting = [pod for pod in state.waiting if pod.volumes is not None]
+        wanted = needs(state).total
+        if not waiting or not wanted:
+            return None
+        storage, total = view.snapshot.storage, len(view.snapshot.table.names)
+        missing: dict[str, int] = {}
+        exclusive: dict[str, int] = {}
+        for pod in waiting:
+            claims = claims_of(pod, storage)
+            if isinstance(claims, str):
+                missing[claims] = missing.get(claims, 0) + 1
+                continue
+            for one in claims:
+                if one.claim.exclusive and not one.ephemeral:
+                    exclusive[one.claim.name] = exclusive.get(one.claim.name, 0) + 1
+        left = len(state.waiting) - sum(missing.values())
+        if left < wanted:
+            message = "; ".join(_counted(text, count, len(state.waiting)) for text, count in sorted(missing.items()))
+            return verdict(Code.WAITING_FOR_VOLUMES, message=f"0/{total} nodes are available: {message}")
+        spare = left - wanted
+        for name, count in sorted(exclusive.items()):
+            if count - 1 > spare:
+                return verdict(
+                    Code.BAD_CONSTRAINTS,
+                    permanent=True,
+                    field=f'persistentvolumeclaim "{name}"',
+                    message=f"is for one pod (ReadWriteOncePod), and {count} members of the minimum use it",
+                )
+        return None
+
+    # -- nodes ----------------------------------------------------------------------------------------------------
+
+    def relates(self, members: tuple[Members, ...], view: View, *, empty: bool) -> Relations:
+        """Return where members may go by their volumes, and what limits them together."""
+        if all(one.pods[0].volumes is None for one in members):
+            return NO_RELATIONS
+        moment, parts, kinds = self._moment(view), Parts(), list[Kind]()
+        nowhere = np.zeros(moment.size, dtype=np.bool_)
+        for number, one in enumerate(members):
+            claims = claims_of(one.pods[0], moment.storage)
+            if not isinstance(claims, str):
+                kinds.append(Kind(number, len(one.pods), one.pods[0], claims))
+            elif not empty:
+                parts.bars.append(Bar(number, ~nowhere, claims, passing=False, early=True))
+        self._restrict(kinds, moment, parts, empty=empty)
+        self._limit(kinds, moment, parts, empty=empty)
+        for kind in kinds:
+            bound(kind, moment, parts)
+        delayed(kinds, moment, parts, empty=empty)
+        if not empty:
+            for kind in kinds:
+                scored(kind, moment, parts)
+        width = len(members)
+        parts.extras = [
+            Extra(one.name, one.free, (*one.needs, *(0,) * (width - len(one.needs))), one.reason)
+            for one in parts.extras
+        ]
+        return parts.relations()
+
+    def _moment(self, view: View) -> Moment:
+        moment = self._committed(view)
+        if not self._moved.pending:
+            return moment
+        taken, chosen = dict(moment.taken), dict(moment.chosen)
+        for uid, step, row in _plan(tuple(self._moved.pending.values()), moment):
+            if step.volume:
+                taken[step.volume] = uid
+            else:
+                chosen[uid] = view.snapshot.table.names[row]
+        return replace(moment, taken=taken, chosen=chosen, known={})
+
+    def _committed(self, view: View) -> Moment:
+        storage, moved = view.snapshot.storage, self._moved
+        return Moment(
+            storage=storage,
+            table=view.snapshot.table,
+            reach=self._reach,
+            taken={**storage.taken, **moved.taken} if moved.taken else storage.taken,
+            chosen={**storage.chosen, **moved.chosen} if moved.chosen else storage.chosen,
+            rows=self._rows,
+        )
+
+    def _restrict(self, kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool) -> None:
+        """A claim for one pod goes to one; a disk that is attached directly is on a node once."""
+        exclusive: dict[str, list[Kind]] = {}
+        for kind in kinds:
+            for one in kind.claims:
+                if one.claim.exclusive and not one.ephemeral:
+                    exclusive.setdefault(one.claim.key, []).append(kind)
+                    if not empty and self._used(one.claim, moment.storage):
+                        parts.bar(kind.number, np.zeros(moment.size, dtype=np.bool_), IN_USE, passing=True)
+        together = {key: some for key, some in exclusive.items() if key in moment.storage.shared}
+        for key, some in sorted(together.items()):
+            if sum(kind.count for kind in some) > 1:
+                level = f"the only pod of {key}"
+                parts.levels.append(Level(level, np.zeros(moment.size, dtype=np.int32)))
+                weights = tuple((kind.number, 1) for kind in some)
+                parts.rules.append(Cap(level, weights, np.ones(1, dtype=np.int64)))
+        self._keep_disks_apart(kinds, moment, parts, empty=empty)
+
+    def _used(self, claim: Claim, storage: Storage) -> bool:
+        if storage.users.get(claim.key):
+            return True
+        return any(
+            f"{namespace}/{one.name}" == claim.key
+            for _, namespace, volumes in self._moved.pods.values()
+            for one in volumes.claims
+        )
+
+    def _keep_disks_apart(self, kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool) -> None:
+        with_disks = [kind for kind in kinds if kind.pod.volumes is not None and kind.pod.volumes.disks]
+        for position, kind in enumerate(with_disks):
+            disks = kind.pod.volumes.disks if kind.pod.volumes else ()
+            if not empty:
+                free = np.ones(moment.size, dtype=np.bool_)
+                for row, volumes in self._hosted(moment):
+                    if any(disk.conflicts(other) for disk in disks for other in volumes.disks):
+                        free[row] = False
+                parts.bar(kind.number, free, DISK, passing=True)
+            against = tuple(
+                other.number
+                for other in with_disks[position:]
+                if any(
+                    disk.conflicts(one)
+                    for disk in disks
+                    for one in (other.pod.volumes.disks if other.pod.volumes else ())
+                )
+            )
+            if against and (against != (kind.number,) or kind.count > 1):
+                parts.rules.append(Repel("", (kind.number,), against))
+
+    def _hosted(self, moment: Moment) -> Iterable[tuple[int, PodVolumes]]:
+        for node, pods in moment.storage.hosted.items():
+            row = self._rows.get(node)
+            if row is not None:
+                for _, _, volumes in pods:
+                    yield row, volumes
+        for row, _, volumes in self._moved.pods.values():
+            yield row, volumes
+
+    # -- how much a node can attach -------------------------------------------------------------------------------
+
+    def _limit(self, kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool) -> None:
+        """A node attaches no more volumes of a driver than it says; a shared one counts once."""
+        storage = moment.storage
+        need: dict[str, dict[int, int]] = {}
+        once: dict[tuple[str, str], list[int]] = {}
+        for kind in kinds:
+            for one in kind.claims:
+                driver, handle = storage.driver_of(one.claim)
+                if not driver:
+                    continue
+                mine = need.setdefault(driver, {})
+                if one.claim.key in storage.shared or one.claim.volume in self._attached:
+                    once.setdefault((driver, handle), []).append(kind.number)
+                else:
+                    mine[kind.number] = mine.get(kind.number, 0) + 1
+        for driver, numbers in sorted(need.items()):
+            everyone = {*numbers, *(kind for (name, _), some in once.items() if name == driver for kind in some)}
+            known = storage.drivers.get(driver)
+            if known is not None and known.insists:
+                installed = self._limits(driver, moment, missing=-1) >= 0
+                for kind_number in sorted(everyone):
+                    reason = f"{driver} CSI driver is not installed on the node"
+                    parts.bar(kind_number, installed, reason, passing=True)
+            limits = self._limits(driver, moment, missing=PLENTY)
+            if int(limits.min(initial=PLENTY)) >= PLENTY:
+                continue
+            there: Mapping[int, frozenset[str] | set[str]] = {} if empty else self._on_nodes(driver, moment)
+            free = limits.copy()
+            for row, handles in there.items():
+                free[row] -= len(handles)
+            name = f"volumes of driver {driver}"
+            needs_of = tuple(numbers.get(kind, 0) for kind in range(max(everyone) + 1))
+            parts.extras.append(Extra(name, free, needs_of, TOO_MANY))
+            for (other, handle), some in sorted(once.items()):
+                if other == driver:
+                    already = np.zeros(moment.size, dtype=np.bool_)
+                    already[[row for row, handles in there.items() if handle in handles]] = True
+                    parts.rules.append(Once(name, 1, tuple(dict.fromkeys(some)), already))
+
+    def _limits(self, driver: str, moment: Moment, *, missing: int) -> NDArray[np.int64]:
+        """Return how many volumes of the driver each node takes; `missing` where it is not installed."""
+        limits = np.full(moment.size, missing, dtype=np.int64)
+        for node, drivers in moment.storage.node_drivers.items():
+            row, limit = self._rows.get(node), drivers.limit(driver)
+            if row is not None and limit is not None:
+                limits[row] = PLENTY if limit < 0 else limit
+        return limits
+
+    def _on_nodes(self, driver: str, moment: Moment) -> dict[int, set[str]]:
+        """Return the unique volumes of a driver on each row: of pods there, and attached."""
+        storage = moment.storage
+        known = self._handles.get(driver)
+        if known is None:
+            found: dict[int, set[str]] = {}
+            for node, pods in storage.hosted.items():
+                if node in self._rows:
+                    for namespace, _, volumes in pods:
+                        found.setdefault(self._rows[node], set()).update(_handles(namespace, volumes, driver, storage))
+            for node, attachments in storage.attachments.items():
+                for one in attachments:
+                    volume = storage.volumes.get(one.volume)
+                    if node in self._rows and one.driver == driver and volume is not None and volume.handle:
+                        found.setdefault(self._rows[node], set()).add(volume.handle)
+            known = self._handles[driver] = {row: frozenset(handles) for row, handles in found.items() if handles}
+        now: dict[int, set[str]] = {row: set(handles) for row, handles in known.items()}
+        for row, namespace, volumes in self._moved.pods.values():
+            now.setdefault(row, set()).update(_handles(namespace, volumes, driver, storage))
+        return now
+
+    # -- what is placed -------------------------------------------------------------------------------------------
+
+    def on_place(self, members: tuple[tuple[Pod, int], ...], view: View, *, undone: bool) -> None:
+        """Count pods with volumes on the nodes that they were given."""
+        for pod, row in members:
+            if pod.volumes is None:
+                continue
+            if undone:
+                self._moved.pods.pop(pod.uid, None)
+                self._moved.pending.pop(pod.uid, None)
+            else:
+                self._moved.pods[pod.uid] = (row, pod.namespace, pod.volumes)
+                if pod.volumes.claims:
+                    self._moved.pending[pod.uid] = (pod, row)
+
+    def prepares(self, members: tuple[tuple[Pod, int], ...], view: View) -> tuple[VolumeStep, ...]:
+        """Return a step for every claim that is not bound: which volume it gets, or that one is made for it.
+
+        Raises `NoVolumeLeft`.
+        """
+        if all(pod.volumes is None for pod, _ in members):
+            return ()
+        planned = _plan(members, self._committed(view))
+        for uid, step, row in planned:
+            if step.volume:
+                self._moved.taken[step.volume] = uid
+            else:
+                self._moved.chosen[uid] = view.snapshot.table.names[row]
+        for pod, _ in members:
+            self._moved.pending.pop(pod.uid, None)
+        return tuple(step for _, step, _ in planned)
+
+
+def _plan(members: Sequence[tuple[Pod, int]], moment: Moment) -> list[tuple[str, VolumeStep, int]]:
+    """Return (uid of a claim, its step, row) for every claim of these pods that is not bound. Raises `NoVolumeLeft`."""
+    asked: dict[str, tuple[Pod, int, Claim]] = {}
+    listed: list[tuple[int, Claim]] = []
+    for pod, row in members:
+        claims = claims_of(pod, moment.storage)
+        for one in () if isinstance(claims, str) else claims:
+            if not one.bound:
+                asked.setdefault(one.claim.uid, (pod, row, one.claim))
+                listed.append((1, one.claim))
+    shared = shared_volumes(named_together(listed, moment.storage).values(), moment)
+    steps: dict[str, VolumeStep] = {}
+    open_claims: list[tuple[Pod, int, Claim]] = []
+    for uid, (pod, row, claim) in asked.items():
+        given = given_to(claim, moment.storage)
+        if moment.node_of(claim):
+            steps[uid] = _step(pod, claim, kept=True)
+        elif given and moment.reach.includes(given[0].terms, row):
+            steps[uid] = _step(pod, claim, given[0].name, kept=True)
+        elif claim.key in shared:
+            steps[uid] = _step(pod, claim, shared[claim.key].name)
+        else:
+            open_claims.append((pod, row, claim))
+    left_out = {step.volume for step in steps.values() if step.volume}
+    for pod, claim, volume in _choose(open_claims, moment, left_out):
+        steps[claim.uid] = _step(pod, claim, volume)
+    return [(uid, steps[uid], row) for uid, (_, row, _) in asked.items()]
+
+
+def _counted(text: str, count: int, of: int) -> str:
+    return text if of == 1 else f"{text} ({count} of {of} members)"
+
+
+def _handles(namespace: str, volumes: PodVolumes, driver: str, storage: Storage) -> Iterable[str]:
+    for one in volumes.claims:
+        claim = storage.claims.get(f"{namespace}/{one.name}")
+        if claim is not None:
+            name, handle = storage.driver_of(claim)
+            if name == driver:
+                yield handle
+
+
+def _step(pod: Pod, claim: Claim, volume: str = "", *, kept: bool = False) -> VolumeStep:
+    return VolumeStep(pod.uid, claim.namespace, claim.name, claim.uid, volume, kept)
+
+
+def _choose(
+    claims: Sequence[tuple[Pod, int, Claim]], moment: Moment, left_out: set[str]
+) -> Iterable[tuple[Pod, Claim, str]]:
+    """Give each claim the smallest volume that serves it on its node, so that all that need one have one."""
+    claims = sorted(claims, key=lambda one: one[2].size)
+    numbers: dict[str, int] = {}
+    lists: dict[Hashable, list[int]] = {}
+    near: dict[Hashable, tuple[dict[int, list[int]], list[tuple[int, Volume]]]] = {}
+    choices: list[list[int]] = []
+    for _, row, claim in claims:
+        wish = wish_of(claim)
+        if wish not in near:
+            near[wish] = _near(claim, moment, left_out, numbers)
+        if (row, wish) not in lists:
+            local, wide = near[wish]
+            reached = (number for number, volume in wide if moment.reach.includes(volume.terms, row))
+            lists[(row, wish)] = [*local.get(row, ()), *reached]
+        choices.append(lists[(row, wish)])
+    must = [not moment.storage.classes[claim.storage_class].provisions for _, _, claim in claims]
+    found = pair(choices, must)
+    if found is None:
+        names = ", ".join(sorted(claim.key for (_, _, claim), needed in zip(claims, must, strict=True) if needed))
+        raise NoVolumeLeft(f"no volumes are left for all of {names}")
+    names_of = list(numbers)
+    for (pod, _, claim), number in zip(claims, found, strict=True):
+        yield pod, claim, names_of[number] if number >= 0 else ""
+
+
+def _near(
+    claim: Claim, moment: Moment, left_out: set[str], numbers: dict[str, int]
+) -> tuple[dict[int, list[int]], list[tuple[int, Volume]]]:
+    """Return the volumes that serve a claim: those of one node by row, and the others, each the smallest first."""
+    local: dict[int, list[int]] = {}
+    wide: list[tuple[int, Volume]] = []
+    for volume in moment.offered(claim):
+        if volume.name in left_out:
+            continue
+        number, rows = numbers.setdefault(volume.name, len(numbers)), moment.reach.of_terms(volume.terms)
+        if len(rows) == 1:
+            local.setdefault(int(rows[0]), []).append(number)
+        else:
+            wide.append((number, volume))
+    return local, wide
