@@ -32,7 +32,7 @@ class Spreading:
 
     def __init__(self, arguments: Arguments) -> None:
         self._classes: tuple[NodeClass, ...] = ()
-        self._eligible: dict[tuple[str, bool, bool], NDArray[np.bool_]] = {}
+        self._eligible: dict[Hashable, NDArray[np.bool_]] = {}
 
     def on_session(self, view: View) -> None:
         """Forget what was found out about node classes that are gone."""
@@ -103,7 +103,11 @@ class Spreading:
     def _nodes(self, shape: Shape, term: SpreadTerm, view: View) -> NDArray[np.bool_]:
         """The nodes that nodeAffinityPolicy and nodeTaintsPolicy let count."""
         table = view.snapshot.table
-        key = (shape.key, term.honor_affinity, term.honor_taints)
+        # By what is looked at: gangs that are spread each for itself are shapes that differ in their selectors only.
+        key = (
+            (shape.node_selector, shape.required_terms) if term.honor_affinity else None,
+            shape.tolerations if term.honor_taints else None,
+        )
         known = self._eligible.get(key)
         if known is None:
             known = self._eligible[key] = np.array(

@@ -6,7 +6,7 @@ Returns every violated rule in words, so that a wrong answer can be read; an emp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import compress, product
 from typing import TypeAlias
 
 import numpy as np
@@ -182,8 +182,8 @@ def _repel(
 
 
 def _spread(problem: PlacementProblem, rule: Spread, on_node: list[dict[int, int]]) -> list[str]:
-    ids = [_domain(problem, rule.level, node) for node in range(len(problem.nodes.names))]
-    known = {domain for domain, here in zip(ids, rule.nodes, strict=True) if here and domain >= 0}
+    ids = range(len(problem.nodes.names)) if rule.level == NODE else problem.nodes.domains[rule.level].tolist()
+    known = set(compress(ids, rule.nodes.tolist())) - {-1}
     held = {domain: int(count) for domain, count in enumerate(rule.present)}
     for demand in set(rule.counted):
         for node, count in on_node[demand].items():
