@@ -68,7 +68,7 @@ def _begin(stage: Stage, fault: str) -> list[str]:
 
 def _holds(request: dict[str, Any], outcome: dict[str, Any], gang: str) -> bool:
     """Whether an outcome of a request, which may carry several gangs, is about this gang."""
-    return f"'{gang}-0'" in str(request["spec"]["gangs"][outcome["index"]])
+    return f"{gang}-0 " in request["spec"]["gangs"][outcome["index"]]["placements"]
 
 
 @pytest.mark.parametrize("fault", PASSING)
