@@ -363,7 +363,8 @@ class Stage:
         """Wait until so many BindRequests have ended, whichever way."""
 
         def ended() -> bool:
-            return sum(bool(request.get("status", {}).get("phase")) for request in self.requests()) >= count
+            phases = [request.get("status", {}).get("phase") for request in self.requests()]
+            return sum(phase in ("Bound", "Failed") for phase in phases) >= count
 
         until(ended, lambda: f"{count} ended: {self.requests()}", within)
 
