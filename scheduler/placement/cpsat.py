@@ -91,6 +91,10 @@ class Model:
         least = max(low, bottom - 1) if low is not None else bottom if high is None else min(bottom, high)
         linear.domain.extend([least, max(least, top) if high is None else min(high, top + 1)])
 
+    def most(self, variables: Sequence[int], weights: Sequence[int]) -> int:
+        """Return the largest sum of weight x variable that their ranges allow; weights are not negative."""
+        return sum(weight * self._highs[variable] for variable, weight in zip(variables, weights, strict=True))
+
     def minimize(self, variables: Sequence[int]) -> None:
         """Ask for the smallest sum of these variables."""
         objective = self._proto.objective

@@ -19,7 +19,7 @@ from scheduler.placement.counting import capped, fill, segment_sums
 from scheduler.placement.facts import refuse
 from scheduler.placement.greedy import Draft, search, upper
 from scheduler.placement.instance import Instance, Ints, build, domain_ids
-from scheduler.placement.levelling import ceilings, fill_shares, share_out
+from scheduler.placement.levelling import fill_shares, nested, rooms, share_out, widest_first
 from scheduler.placement.problem import (
     Counts,
     Infeasible,
@@ -113,12 +113,12 @@ def _count(instance: Instance) -> Placement | Infeasible | None:
     problem, composition, kind = instance.problem, instance.composition, instance.kinds[0]
     wanted = composition.preferred()
     cap = capped(instance, 0)
-    spreads = [part for part in instance.spreads if 0 in part.carriers]
-    for part in spreads:
-        cap = ceilings(instance, part, 0, cap, part.present, cap)
-    sums = segment_sums(cap, instance.segments, instance.segment_count)
+    spreads = widest_first([part for part in instance.spreads if 0 in part.carriers])
+    counts = [part.present for part in spreads]
+    top = rooms(instance, spreads, 0, cap, counts)[1][0] if spreads else cap
+    sums = segment_sums(top, instance.segments, instance.segment_count)
     largest = int(sums.max(initial=0))
-    exact = instance.countable
+    exact = instance.countable or (not instance.domain_limits and nested(spreads, cap))
     if exact and largest < composition.least(kind.members):
         return refuse(instance, None, proven=True, cause="bound")
     if wanted is None or largest < sum(wanted):
@@ -134,7 +134,7 @@ def _count(instance: Instance) -> Placement | Infeasible | None:
     if instance.segments is not None:
         cap = np.where(instance.segments == segment, cap, 0)
     if spreads:
-        shared = share_out(instance, spreads, 0, cap, total, [part.present for part in spreads])
+        shared = share_out(instance, spreads, 0, cap, total, counts)
         x = fill_shares(instance, kind, shared)
         if int(x.sum()) < total or not holds(instance, x[None, :]):
             return None

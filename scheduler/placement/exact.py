@@ -18,8 +18,11 @@ from scheduler.placement.greedy import Draft, settle
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.patterns import Classes, classify
 from scheduler.placement.problem import Method
-from scheduler.placement.rows import cells_of, domain_rows
+from scheduler.placement.rows import Cells, cells_of, domain_rows
 from scheduler.placement.standing import grouping
+
+_GROUPS = 512
+"""Most groups of nodes in different domains for which patterns are counted; beyond it integers cost less."""
 
 
 @dataclass(slots=True, eq=False)
@@ -50,9 +53,9 @@ def solve(instance: Instance, bounds: Bounds, draft: Draft | None, methods: Coll
     ids = instance.segment_ids()
     segments = [int(s) for s in np.lexsort((-bounds.room,)) if bounds.alive[s]]
     alive = (ids >= 0) & bounds.alive[np.maximum(ids, 0)]
-    simple = "pattern" in methods and not (instance.domain_limits or instance.partial or instance.open)
-    simple = simple and not instance.shared and not any(part.ids is not None for part in instance.exclusions)
-    classes = classify(instance, alive) if simple else None
+    group = grouping(instance)
+    simple = "pattern" in methods and not instance.shared and int(group.max(initial=0)) < _GROUPS
+    classes = _classes(instance, alive, group) if simple else None
     refused: list[Ints] = []
     for segment in segments:
         nodes = alive & (ids == segment)
@@ -65,7 +68,7 @@ def solve(instance: Instance, bounds: Bounds, draft: Draft | None, methods: Coll
             if any((sizes <= other).all() for other in refused):
                 continue
         elif simple and len(segments) > 1:
-            here = classify(instance, nodes)
+            here = _classes(instance, nodes, group)
         if search.runs >= problem.budget.max_domains:
             search.proven = False
             break
@@ -78,6 +81,12 @@ def solve(instance: Instance, bounds: Bounds, draft: Draft | None, methods: Coll
         if search.best is not None and not problem.maximize:
             return Found(search.best, True, search.method)
     return Found(search.best, search.proven, search.method)
+
+
+def _classes(instance: Instance, nodes: NDArray[np.bool_], group: Ints) -> Classes | None:
+    """Return the classes of these nodes; nodes in different domains of any rule are in different classes."""
+    classes = classify(instance, nodes)
+    return classes if classes is None or not group.any() else classes.split(group)
 
 
 def _most(instance: Instance, bounds: Bounds, segment: int) -> int:
@@ -121,23 +130,45 @@ def _demand_rows(search: _Search, model: Model) -> list[int]:
 def _take(search: _Search, result: Result, x: Ints, counts: list[int], segment: int, method: Method) -> Status:
     """Make a solution the best one."""
     draft = Draft(x, [result.values[number] for number in counts], segment)
-    if search.instance.problem.maximize:
-        _cut(search.instance, draft)
-    else:
+    if not search.instance.problem.maximize:
         settle(search.instance, draft)
     search.best, search.method = draft, method
     return result.status
 
 
-def _cut(instance: Instance, draft: Draft) -> None:
-    """Take away pods that patterns hold beyond the numbers of the demands."""
+def _lower(x: Ints, kind: int, inside: NDArray[np.intp], wanted: int) -> None:
+    """Take away the pods of some nodes that patterns hold beyond what is wanted there."""
+    surplus = int(x[kind, inside].sum()) - wanted
+    if surplus > 0:
+        nodes = inside[np.flatnonzero(x[kind, inside])]
+        order = nodes[np.argsort(x[kind, nodes], kind="stable")]
+        held = x[kind, order]
+        x[kind, order] -= np.clip(surplus - (np.cumsum(held) - held), 0, held)
+
+
+def _cover_rows(
+    instance: Instance,
+    model: Model,
+    counts: list[int],
+    cover: list[dict[int, tuple[list[int], list[int]]]],
+    classes: Classes,
+) -> Cells:
+    """Add what patterns hold as an upper bound of the pods of each kind in each group, and their sum as its pods."""
+    pods: list[dict[int, tuple[int, int]]] = []
     for number, kind in enumerate(instance.kinds):
-        surplus = int(draft.x[number].sum()) - sum(draft.counts[d] for d in kind.members)
-        if surplus > 0:
-            nodes = np.flatnonzero(draft.x[number])
-            order = nodes[np.argsort(draft.x[number, nodes], kind="stable")]
-            held = draft.x[number, order]
-            draft.x[number, order] -= np.clip(surplus - (np.cumsum(held) - held), 0, held)
+        high = sum(instance.composition.highs[d] for d in kind.members)
+        here: dict[int, tuple[int, int]] = {}
+        for one, (variables, weights) in sorted(cover[number].items()):
+            most = min(high, model.most(variables, weights))
+            held = model.variable(0, most)
+            model.row([*variables, held], [*weights, -1], 0, None)
+            here[one] = (held, most)
+        mine = [counts[d] for d in kind.members]
+        model.row([*(held for held, _ in here.values()), *mine], [*[1] * len(here), *[-1] * len(mine)], 0, 0)
+        pods.append(here)
+    group = classes.group_of
+    node = np.zeros(1, dtype=np.int64) if group is None else np.unique(group, return_index=True)[1].astype(np.int64)
+    return Cells(pods, node)
 
 
 def _by_patterns(search: _Search, segment: int, nodes: NDArray[np.bool_], classes: Classes) -> Status:
@@ -146,7 +177,7 @@ def _by_patterns(search: _Search, segment: int, nodes: NDArray[np.bool_], classe
     sizes = _sizes(classes, nodes)
     model = Model()
     counts = _demand_rows(search, model)
-    cover: list[tuple[list[int], list[int]]] = [([], []) for _ in instance.kinds]
+    cover: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in instance.kinds]
     used: list[tuple[int, Ints, int]] = []
     for number, patterns in enumerate(classes.patterns):
         size = int(sizes[number])
@@ -160,12 +191,12 @@ def _by_patterns(search: _Search, segment: int, nodes: NDArray[np.bool_], classe
             here.append(variable)
             used.append((number, pattern, variable))
             for kind in np.flatnonzero(pattern).tolist():
-                cover[kind][0].append(variable)
-                cover[kind][1].append(int(pattern[kind]))
+                held = cover[kind].setdefault(classes.group(number), ([], []))
+                held[0].append(variable)
+                held[1].append(int(pattern[kind]))
         model.row(here, [1] * len(here), None, size)
-    for number, one in enumerate(instance.kinds):
-        mine = [counts[d] for d in one.members]
-        model.row([*cover[number][0], *mine], [*cover[number][1], *[-1] * len(mine)], 0, None)
+    cells = _cover_rows(instance, model, counts, cover, classes)
+    domain_rows(instance, model, cells)
     result = model.solve(search.clock)
     if result.status not in (Status.FOUND, Status.BETTER):
         return result.status
@@ -174,6 +205,10 @@ def _by_patterns(search: _Search, segment: int, nodes: NDArray[np.bool_], classe
     for number, pattern, variable in used:
         for _ in range(result.values[variable]):
             x[:, next(free[number])] = pattern
+    for kind, inside_of in enumerate(cells.pods):
+        for one, (variable, _) in inside_of.items():
+            inside = np.flatnonzero(classes.group_of == one) if classes.group_of is not None else np.arange(x.shape[1])
+            _lower(x, kind, inside, result.values[variable])
     return _take(search, result, x, counts, segment, "pattern")
 
 

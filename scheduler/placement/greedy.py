@@ -20,7 +20,7 @@ from scheduler.placement.board import Board
 from scheduler.placement.bounds import Bounds
 from scheduler.placement.counting import limits_of, running, segment_sums, truncate
 from scheduler.placement.instance import Instance, Ints
-from scheduler.placement.levelling import share_out
+from scheduler.placement.levelling import share_out, widest_first
 from scheduler.placement.standing import grouping, holds
 from scheduler.placement.worlds import arranged, worlds
 
@@ -183,7 +183,7 @@ def _take(
     segments = instance.segments
     if segments is not None:
         cap = np.where(segments >= 0, cap, 0)
-    carried = [part for part in instance.spreads if number in part.carriers]
+    carried = widest_first([part for part in instance.spreads if number in part.carriers])
     limits = limits_of(instance, number)
     shared = None
     if carried:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,33 +124,66 @@ class Shares:
         return truncate(np.where(self.of[nodes] >= 0, pods, 0), self.of[nodes], self.totals)
 
 
+def rooms(
+    instance: Instance, parts: Sequence[Spreading], number: int, cap: Ints, counts: Sequence[Ints]
+) -> tuple[Ints, list[Ints]]:
+    """Return the nodes' caps without the domains that are barred, and for each rule caps that add up to its rooms.
+
+    parts: the widest domains first. The room of a domain is what the narrower domains inside it may take together, as
+    far as the rule itself lets it.
+    """
+    for part, count in zip(parts, counts, strict=True):
+        if number not in part.counted:
+            cap = ceilings(instance, part, number, cap, count, cap)
+    result = [cap] * len(parts)
+    inner = cap
+    for place in reversed(range(len(parts))):
+        if number in parts[place].counted:
+            inner = ceilings(instance, parts[place], number, inner, counts[place], inner)
+        result[place] = inner
+    return cap, result
+
+
+def widest_first(parts: Sequence[Spreading]) -> list[Spreading]:
+    """Return rules in the order in which they are shared out."""
+    return sorted(parts, key=lambda part: part.domains.size)
+
+
+def nested(parts: Sequence[Spreading], cap: Ints) -> bool:
+    """Whether each domain of a rule is inside one domain of the next wider one, as far as pods may go there."""
+    hosts = cap > 0
+    return all(
+        np.unique(np.stack([inner.ids[hosts], outer.ids[hosts]]), axis=1).shape[1] == np.unique(inner.ids[hosts]).size
+        for outer, inner in pairwise(parts)
+    )
+
+
 def share_out(
     instance: Instance, parts: Sequence[Spreading], number: int, cap: Ints, need: int, counts: Sequence[Ints]
 ) -> Shares:
     """Share `need` pods of a kind, or as many as there may be, out evenly over the domains of rules that it carries.
 
-    The widest domains are shared out first, then the narrower ones inside each. cap: of one segment only. counts: pods
-    in the domains of each rule.
+    The widest domains are shared out first, then the narrower ones inside each. parts: in that order. cap: of one
+    segment only. counts: pods in the domains of each rule.
     """
-    order = sorted(range(len(parts)), key=lambda n: parts[n].domains.size)
+    cap, room_of = rooms(instance, parts, number, cap, counts)
     counted = np.ones(cap.size, dtype=np.bool_)
-    for place in order:
-        cap = ceilings(instance, parts[place], number, cap, counts[place], cap)
-        if number in parts[place].counted:
-            counted &= parts[place].nodes
     group: NDArray[np.int64] = np.zeros(cap.size, dtype=np.int64)
-    totals = np.array([min(need, int(cap.sum()))], dtype=np.int64)
+    totals = np.array([min(need, int(room_of[0].sum()))], dtype=np.int64)
     scores = instance.kinds[number].scores if instance.problem.objective == "scores" else None
-    for place in order:
-        part = parts[place]
+    for part, count, inner in zip(parts, counts, room_of, strict=True):
         if number in part.counted:
+            counted &= part.nodes
             pairs = Pairs.make(part.ids, group)
-            room = pairs.sums(cap)
+            room = pairs.sums(inner)
             rank = -room if scores is None else -_best(pairs, cap, scores)
-            totals = shares(counts[place][pairs.domain], room, pairs.segment, totals, rank)
+            totals = shares(count[pairs.domain], room, pairs.segment, totals, rank)
             group = pairs.of
     if (cap[~counted] > 0).any():
         inside = segment_sums(np.where(counted, cap, 0), group, totals.size)
+        part, count = [one for one in zip(parts, counts, strict=True) if number in one[0].counted][-1]
+        top = ceilings(instance, part, number, np.where(part.nodes, cap, 0), count, cap)
+        inside = np.minimum(inside, segment_sums(np.where(counted, top, 0), group, totals.size))
         first = np.minimum(inside, totals)
         group = np.where(group >= 0, 2 * group + ~counted, -1)
         totals = np.stack([first, totals - first], axis=1).ravel()
@@ -169,10 +203,12 @@ def most(instance: Instance, number: int) -> Ints:
     kind = instance.kinds[number]
     best = segment_sums(kind.cap, instance.segments, instance.segment_count)
     tops = [kept(instance, kind, kind.cap, p.ids, p.limits // p.weights[number]) for p in limits_of(instance, number)]
-    for part in instance.spreads:
-        if number in part.carriers:
-            reach = sum((instance.kinds[n].cap for n in part.counted), np.zeros(instance.size, dtype=np.int64))
-            tops.append(ceilings(instance, part, number, kind.cap, part.present, reach))
+    parts = widest_first([part for part in instance.spreads if number in part.carriers])
+    for part in parts:
+        reach = sum((instance.kinds[n].cap for n in part.counted), np.zeros(instance.size, dtype=np.int64))
+        tops.append(ceilings(instance, part, number, kind.cap, part.present, reach))
+    if len(parts) > 1 and len(instance.kinds) == 1 and nested(parts, kind.cap):
+        tops.append(rooms(instance, parts, number, kind.cap, [part.present for part in parts])[1][0])
     for top in tops:
         best = np.minimum(best, segment_sums(top, instance.segments, instance.segment_count))
     return best

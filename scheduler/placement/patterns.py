@@ -23,10 +23,27 @@ _CELLS = 12_000_000
 
 @dataclass(slots=True, eq=False)
 class Classes:
-    """class_of: the class of each node, -1 where nothing fits; patterns: for each class (patterns, kinds)."""
+    """class_of: the class of each node, -1 where nothing fits; patterns: for each class (patterns, kinds).
+
+    group_of: the group of each node where classes are split by it; a class is then in one group.
+    """
 
     class_of: Ints
     patterns: list[Ints]
+    group_of: Ints | None = None
+    groups: tuple[int, ...] = ()
+
+    def split(self, group: Ints) -> Classes:
+        """Return classes that are also alike in their group."""
+        joint = np.where(self.class_of >= 0, self.class_of * (int(group.max(initial=0)) + 1) + group, -1)
+        numbers, first, place = np.unique(joint, return_index=True, return_inverse=True)
+        skip = int(numbers.size > 0 and int(numbers[0]) < 0)
+        patterns = [self.patterns[self.class_of[node]] for node in first[skip:]]
+        return Classes(place.astype(np.int64) - skip, patterns, group, tuple(group[first[skip:]].tolist()))
+
+    def group(self, number: int) -> int:
+        """Return the group of a class."""
+        return self.groups[number] if self.groups else 0
 
 
 @dataclass(slots=True, eq=False)

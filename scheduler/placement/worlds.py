@@ -64,18 +64,24 @@ def _bases(instance: Instance, bounds: Bounds, caps: list[Ints]) -> Iterator[lis
 
 
 def _following(instance: Instance, caps: list[Ints]) -> Iterator[list[Ints]]:
-    """Confine pods and those that they follow to one domain of the widest level, then do not, then try more domains."""
+    """Confine pods and those that they follow to one domain of the widest level, then do not, then try more domains.
+
+    Where some of them have to spread, one domain is not likely to do: that is tried last.
+    """
     parts = _families(instance)
     choices = [roomiest(instance, kinds, ids, caps)[:_MORE] for kinds, ids in parts]
-    for turn in range(max((len(choice) for choice in choices), default=0)):
-        if turn == _FIRST:
+    spreading = {kind for spread in instance.spreads for kind in spread.carriers}
+    turns = max((len(choice) for choice in choices), default=0)
+    free = 0 if any(spreading & set(kinds) for kinds, _ in parts) else min(_FIRST, turns)
+    for turn in range(turns + 1):
+        if turn == free:
             yield caps
+        if turn == turns:
+            return
         chosen = list(caps)
         for (kinds, ids), choice in zip(parts, choices, strict=True):
             _confine(chosen, kinds, ids, choice[min(turn, len(choice) - 1)])
         yield chosen
-    if max((len(choice) for choice in choices), default=0) <= _FIRST:
-        yield caps
 
 
 def _families(instance: Instance) -> list[tuple[tuple[int, ...], Ints]]:
