@@ -80,11 +80,15 @@ class ElectionConfig:
 
 @dataclass(frozen=True, slots=True)
 class BinderConfig:
-    """Binds in flight; seconds a gang may take to become whole; finished requests kept for `history` seconds."""
+    """Binds in flight; seconds a gang may take to become whole; finished requests kept for `history` seconds.
+
+    volume_timeout: seconds that the volumes of a gang may take beside that.
+    """
 
     concurrency: int = 64
     deadline: float = 120.0
     history: float = 60.0
+    volume_timeout: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,12 +281,13 @@ def _election(value: object) -> ElectionConfig:
 
 
 def _binder(value: object) -> BinderConfig:
-    raw = _mapping("binder", value, ["concurrency", "deadline", "history"])
+    raw = _mapping("binder", value, ["concurrency", "deadline", "history", "volumeTimeout"])
     base = BinderConfig()
     return BinderConfig(
         concurrency=_integer("binder.concurrency", raw.get("concurrency", base.concurrency), low=1, high=1024),
         deadline=parse_duration("binder.deadline", raw.get("deadline", base.deadline)),
         history=parse_duration("binder.history", raw.get("history", base.history)),
+        volume_timeout=parse_duration("binder.volumeTimeout", raw.get("volumeTimeout", base.volume_timeout)),
     )
 
 

@@ -32,6 +32,8 @@ from scheduler.app import (
 )
 from scheduler.binder.loop import Binder, Settings
 from scheduler.binder.objects import RequestObjects
+from scheduler.binder.volumes import Settings as VolumeSettings
+from scheduler.binder.volumes import VolumeBinding
 from scheduler.cluster import feed
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import POOL_BESIDE_BINDER, ApiClient, ApiError, RequestFailed, path_of
@@ -169,6 +171,7 @@ class IoProcess:
             meter=self._metrics,
             has_status=self._watches.has_status,
             deadline=config.binder.deadline,
+            volume_time=config.binder.volume_timeout,
         )
         self._binder = Binder(
             cache,
@@ -178,6 +181,11 @@ class IoProcess:
             settings=Settings(in_flight=config.binder.concurrency, history=config.binder.history),
             observer=self._reached,
             meter=self._metrics,
+            steps=(
+                VolumeBinding(
+                    cache, client, self._may_write, settings=VolumeSettings(time=config.binder.volume_timeout)
+                ),
+            ),
         )
 
     def _may_write(self) -> bool:

@@ -33,6 +33,10 @@ class Draft:
         if cause:
             self.failures.append(Failure(member, cause, permanent))
 
+    def fail(self, failure: Failure) -> None:
+        self.states[failure.member] = Member.LOST
+        self.failures.append(failure)
+
     def ask(self, verb: Verb, member: int, at: float = 0.0, version: str = "") -> None:
         self.states[member] = _STATE_OF[verb]
         members, versions = self._asks.setdefault((verb, at), ([], []))

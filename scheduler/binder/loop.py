@@ -517,7 +517,13 @@ class Binder:
             failures: dict[int, Failure] = {}
             for pre_step in self._steps:
                 ready = tuple(member for member in members if member not in failures)
-                for failure in await pre_step.prepare(run.records[gang].place, ready):
+                found = await pre_step.prepare(
+                    run.records[gang].place,
+                    ready,
+                    until=lambda: run.records[gang].deadline,
+                    withdrawn=lambda: run.records[gang].expired,
+                )
+                for failure in found:
                     failures[failure.member] = failure
             self._step(run, gang, Prepared(self._clock(), tuple(failures[member] for member in sorted(failures))))
             self._pool.kick()

@@ -177,7 +177,7 @@ def _on_withdraw_preparing(record: Record, _event: Withdraw) -> Result:
 def _on_prepared(record: Record, event: Prepared) -> Result:
     draft = Draft(record, event.now)
     for failure in event.failures:
-        draft.lose(failure.member, failure.cause, failure.permanent)
+        draft.fail(failure)
     record = draft.finish()
     if not _reachable(record):
         return _give_up(record, event.now)

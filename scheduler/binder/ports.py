@@ -82,8 +82,19 @@ class PreStep(Protocol):
 
     name: str
 
-    async def prepare(self, place: Place, members: tuple[int, ...]) -> tuple[Failure, ...]:
-        """Make it ready for these members; return those for which it cannot be."""
+    async def prepare(
+        self,
+        place: Place,
+        members: tuple[int, ...],
+        *,
+        until: Callable[[], float],
+        withdrawn: Callable[[], bool],
+    ) -> tuple[Failure, ...]:
+        """Make it ready for these members; return those for which it cannot be.
+
+        It ends as soon as the minimum is out of reach, at `until` (seconds since the epoch; an outage moves it), or
+        once it is `withdrawn`.
+        """
 
     async def undo(self, place: Place, members: tuple[int, ...]) -> None:
         """Take it back for these members, whether or not it had been made ready. Must not fail."""

@@ -109,11 +109,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A member that is not bound, and why."""
+    """A member that is not bound, and why; about: the claim that it is about ("" = none)."""
 
     member: int
     cause: str
     permanent: bool = False
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
                     node=self.place.assignments[failure.member].node,
                     cause=failure.cause,
                     permanent=failure.permanent,
+                    about=failure.about,
                 )
                 for failure in sorted(self.failures, key=lambda failure: failure.member)
             ),

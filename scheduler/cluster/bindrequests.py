@@ -16,7 +16,10 @@ Fields of an object (group scheduling.muster.sh/v1alpha1, plural bindrequests, i
                      written by this version
       placements     one text with a line for each member: pod, uid, node, and namespace where it is not the group's.
                      A text, because the API server takes an object for each member apart at every write of the status
-    status           phase, gangs[] {index, uid, phase, bound, failures[] {pod, uid, node, cause, permanent},
+      volumes        likewise, what is done before the first bind: a line for each claim: uid of the pod, claim, uid
+                     of the claim, the volume that it is given or "-" where one is made, "kept" where that was so
+                     before or "new", and namespace where it is not the group's; absent without claims
+    status           phase, gangs[] {index, uid, phase, bound, failures[] {pod, uid, node, cause, permanent, about},
                      moreFailures: how many are not listed}
 
 A header has its one gang with no placements; those of the parts follow each other in the order of their numbers.
@@ -35,6 +38,7 @@ import msgspec
 
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
 from scheduler.model.decisions import Assignment, Place
+from scheduler.model.podvolumes import VolumeStep
 
 GROUP = "scheduling.muster.sh"
 VERSION = "v1alpha1"
@@ -42,12 +46,17 @@ API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "BindRequest"
 PLURAL = "bindrequests"
 PART_OF = "scheduling.muster.sh/part-of"
+MADE = "-"
+"""In place of a volume's name: one is made for the claim. No object has this name."""
 
 PODS_A_REQUEST = 500
 """Pods that share one request, and with it one write; a larger gang has a request of its own."""
 
 BYTES_AN_OBJECT = 900 * 1024
 """etcd takes 1.5 MiB and the API server adds metadata; a request in more bytes than this is written in parts."""
+
+PODS_WITH_VOLUMES = 20
+"""Pods that stand alone and wait for volumes share a request in such numbers: it is reported when the last is done."""
 
 FAILURES_LISTED = 100
 """Failures of one gang that its status names; of the rest it says how many."""
@@ -84,6 +93,7 @@ class Bundle:
     places: tuple[Place, ...]
     parts: tuple[Document, ...]
     header: Document
+    deadline: float = 0.0
 
 
 def request_name(session: str, epoch: int, number: int, salt: str = "") -> str:
@@ -93,10 +103,15 @@ def request_name(session: str, epoch: int, number: int, salt: str = "") -> str:
 
 
 def batches(places: Sequence[Place], pods: int = PODS_A_REQUEST) -> list[tuple[Place, ...]]:
-    """Group decisions, in order, into requests of up to `pods` pods.
+    """Group decisions, in order, into requests of up to `pods` pods; those that wait for volumes come last, apart.
 
     A decision with a minimum stays whole, however large it is. One whose members stand alone (minimum 0) may be cut.
     """
+    plain = _batches([place for place in places if not place.steps], pods)
+    return plain + _batches([place for place in places if place.steps], min(pods, PODS_WITH_VOLUMES))
+
+
+def _batches(places: Sequence[Place], pods: int) -> list[tuple[Place, ...]]:
     result: list[tuple[Place, ...]] = []
     current: list[Place] = []
     size = 0
@@ -119,7 +134,15 @@ def _pieces(places: Sequence[Place], pods: int) -> Iterator[Place]:
                 yield place
             continue
         for start in range(0, len(place.assignments), pods):
-            yield replace(place, assignments=place.assignments[start : start + pods])
+            yield _part(place, place.assignments[start : start + pods])
+
+
+def _part(place: Place, assignments: tuple[Assignment, ...]) -> Place:
+    """Return a part of a decision, with what is to be done for its members."""
+    if not place.steps:
+        return replace(place, assignments=assignments)
+    uids = {assignment.uid for assignment in assignments}
+    return replace(place, assignments=assignments, steps=tuple(step for step in place.steps if step.uid in uids))
 
 
 def bundles(
@@ -129,14 +152,19 @@ def bundles(
     namespace: str,
     places: Sequence[Place],
     *,
+    volume_time: float = 0.0,
     pods: int = PODS_A_REQUEST,
     size: int = BYTES_AN_OBJECT,
 ) -> list[Bundle]:
-    """Return the requests that make these decisions of one session durable, in order."""
-    return [
-        bundle(request_name(session, epoch, number), session, epoch, deadline, namespace, batch, size=size)
-        for number, batch in enumerate(batches(places, pods), start=1)
-    ]
+    """Return the requests that make these decisions of one session durable, in order.
+
+    volume_time: seconds that those which wait for volumes have beside the deadline.
+    """
+    made: list[Bundle] = []
+    for number, batch in enumerate(batches(places, pods), start=1):
+        name, until = request_name(session, epoch, number), deadline + (volume_time if batch[0].steps else 0.0)
+        made.append(bundle(name, session, epoch, until, namespace, batch, size=size))
+    return made
 
 
 def bundle(
@@ -153,7 +181,7 @@ def bundle(
     spec = {"session": session, "epoch": epoch, "deadline": write_time(deadline)}
     whole = Document(name, _encode(_object(name, namespace, spec | {"gangs": [_gang(place) for place in places]})))
     if len(whole.body) <= size:
-        return Bundle(name, places, (), whole)
+        return Bundle(name, places, (), whole, deadline)
     if len(places) != 1:
         # A batch of many gangs holds at most PODS_A_REQUEST pods; only names of absurd length get here.
         raise ValueError(f"request {name}: {len(places)} gangs in {len(whole.body)} bytes; the limit is {size}")
@@ -163,23 +191,27 @@ def bundle(
         part = f"{name}-p{number}"
         body = _object(part, namespace, spec | {"part": number, "gangs": [_gang(piece)]}, {PART_OF: name})
         documents.append(Document(part, _encode(body)))
-    empty = _gang(replace(place, assignments=()))
+    empty = _gang(replace(place, assignments=(), steps=()))
     header = _object(name, namespace, spec | {"parts": len(documents), "gangs": [empty]})
-    return Bundle(name, places, tuple(documents), Document(name, _encode(header)))
+    return Bundle(name, places, tuple(documents), Document(name, _encode(header)), deadline)
 
 
 def _cut(place: Place, size: int) -> Iterator[Place]:
     """Cut a gang into pieces whose placements take at most `size` bytes each (or one placement, whatever it takes)."""
     current: list[Assignment] = []
     taken = 0
+    more: dict[str, int] = {}
+    for step in place.steps:
+        more[step.uid] = more.get(step.uid, 0) + len(_encode(_step(place.namespace, step)))
     for assignment in place.assignments:
         cost = len(_encode(_line(place.namespace, assignment)))  # its quotes are as long as an escaped line end
+        cost += more.get(assignment.uid, 0)
         if current and taken + cost > size:
-            yield replace(place, assignments=tuple(current))
+            yield _part(place, tuple(current))
             current, taken = [], 0
         current.append(assignment)
         taken += cost
-    yield replace(place, assignments=tuple(current))
+    yield _part(place, tuple(current))
 
 
 def digest(places: Sequence[Place]) -> str:
@@ -214,16 +246,25 @@ def _gang(place: Place) -> Json:
         "apiVersion": place.api_version,
         "kind": place.kind,
     }
-    return {
+    gang: Json = {
         "group": {key: value for key, value in group.items() if value},
         "minimum": place.minimum,
         "placements": "".join(f"{_line(place.namespace, assignment)}\n" for assignment in place.assignments),
     }
+    if place.steps:
+        gang["volumes"] = "".join(f"{_step(place.namespace, step)}\n" for step in place.steps)
+    return gang
 
 
 def _line(namespace: str, assignment: Assignment) -> str:
     line = f"{assignment.pod} {assignment.uid} {assignment.node}"
     return line if assignment.namespace == namespace else f"{line} {assignment.namespace}"
+
+
+def _step(namespace: str, step: VolumeStep) -> str:
+    was = "kept" if step.kept else "new"
+    line = f"{step.uid} {step.claim} {step.claim_uid} {step.volume or MADE} {was}"
+    return line if step.namespace == namespace else f"{line} {step.namespace}"
 
 
 def _outcome(request: BindRequest, outcome: GangOutcome) -> Json:
@@ -232,6 +273,7 @@ def _outcome(request: BindRequest, outcome: GangOutcome) -> Json:
     if outcome.failures:
         result["failures"] = [
             {"pod": f.pod, "uid": f.uid, "node": f.node, "cause": f.cause, "permanent": f.permanent}
+            | ({"about": f.about} if f.about else {})
             for f in outcome.failures[:FAILURES_LISTED]
         ]
     more = max(0, len(outcome.failures) - FAILURES_LISTED) + outcome.more_failures
@@ -270,6 +312,7 @@ class _Gang(msgspec.Struct, gc=False):
     group: _Ref
     minimum: int = 0
     placements: str = ""
+    volumes: str = ""
 
 
 class _Spec(msgspec.Struct, gc=False):
@@ -287,6 +330,7 @@ class _Failure(msgspec.Struct, gc=False):
     node: str = ""
     cause: str = ""
     permanent: bool = False
+    about: str = ""
 
 
 class _GangStatus(msgspec.Struct, gc=False, rename="camel"):
@@ -381,6 +425,7 @@ def read(raw: bytes | msgspec.Raw | Mapping[str, Any]) -> Piece:
 
 def _place(request: str, number: int, gang: _Gang) -> Place:
     ref = gang.group
+    where = f"BindRequest {request}: spec.gangs[{number}]"
     return Place(
         group=ref.key,
         group_uid=ref.uid,
@@ -389,7 +434,8 @@ def _place(request: str, number: int, gang: _Gang) -> Place:
         api_version=ref.api_version,
         kind=ref.kind,
         minimum=gang.minimum,
-        assignments=tuple(_assignments(f"BindRequest {request}: spec.gangs[{number}]", ref.namespace, gang.placements)),
+        assignments=tuple(_assignments(where, ref.namespace, gang.placements)),
+        steps=tuple(_steps(where, ref.namespace, gang.volumes)),
     )
 
 
@@ -408,8 +454,21 @@ def _assignments(where: str, namespace: str, text: str) -> Iterator[Assignment]:
         yield Assignment(uid, words[3] if len(words) == 4 else namespace, pod, node)
 
 
+def _steps(where: str, namespace: str, text: str) -> Iterator[VolumeStep]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = line.split()
+        if len(words) not in (5, 6) or words[4] not in ("kept", "new"):
+            raise BadRequest(
+                f"{where}.volumes: line {number} must be: uid claim claim-uid volume kept|new [namespace]; "
+                f"it is {line!r:.100}"
+            )
+        uid, claim, claim_uid, volume, was = words[:5]
+        volume = "" if volume == MADE else volume
+        yield VolumeStep(uid, words[5] if len(words) == 6 else namespace, claim, claim_uid, volume, was == "kept")
+
+
 def _gang_outcome(outcome: _GangStatus) -> GangOutcome:
-    failures = tuple(BindFailure(f.uid, f.pod, f.node, f.cause, f.permanent) for f in outcome.failures)
+    failures = tuple(BindFailure(f.uid, f.pod, f.node, f.cause, f.permanent, f.about) for f in outcome.failures)
     return GangOutcome(outcome.index, outcome.phase, outcome.bound, failures, outcome.more_failures)
 
 
@@ -448,12 +507,10 @@ class Assembler:
             parts = self._parts.get(header.name, {})
             if any(number not in parts for number in range(1, header.parts + 1)):
                 return None
-            assignments = tuple(
-                assignment
-                for number in range(1, header.parts + 1)
-                for assignment in parts[number].request.gangs[0].assignments
-            )
-            gangs = (replace(header.request.gangs[0], assignments=assignments),)
+            pieces = [parts[number].request.gangs[0] for number in range(1, header.parts + 1)]
+            assignments = tuple(assignment for piece in pieces for assignment in piece.assignments)
+            steps = tuple(step for piece in pieces for step in piece.steps)
+            gangs = (replace(header.request.gangs[0], assignments=assignments, steps=steps),)
             self._whole[header.name] = gangs
         return replace(header.request, gangs=gangs)
 

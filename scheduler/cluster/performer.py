@@ -126,6 +126,7 @@ class Performer:
         meter: Meter,
         has_status: Callable[[PodGroup], bool] = lambda _: True,
         deadline: float = 120.0,
+        volume_time: float = 600.0,
         controller: str = "muster",
         host: str = "",
         clock: Callable[[], float] = time.time,
@@ -140,6 +141,7 @@ class Performer:
         self._send = send
         self._meter = meter
         self._deadline = deadline
+        self._volume_time = volume_time
         self._events = Events(writer, texts.note, controller=controller, host=host, clock=clock, timer=timer)
         self._clock = clock
         self._timer = timer
@@ -212,17 +214,19 @@ class Performer:
     def _place(self, handover: feed.Handover) -> None:
         deadline = self._clock() + self._deadline
         epoch = self._epoch()
-        made = bindrequests.bundles(handover.session, epoch, deadline, self._namespace, handover.places)
+        made = bindrequests.bundles(
+            handover.session, epoch, deadline, self._namespace, handover.places, volume_time=self._volume_time
+        )
         for bundle in made:
             self._mark(bundle)
-            self._spawn(self._commit(handover.session, epoch, deadline, bundle))
+            self._spawn(self._commit(handover.session, epoch, bundle))
 
     def _mark(self, bundle: Bundle) -> None:
         until = self._timer() + self._deadline
         for uid in _uids(bundle.places):
             self._placing[uid] = _Placing(bundle.name, until)
 
-    async def _commit(self, session: str, epoch: int, deadline: float, bundle: Bundle) -> None:
+    async def _commit(self, session: str, epoch: int, bundle: Bundle) -> None:
         """Write one request; when that fails for good, tell the brain, the later the more often it has happened."""
         try:
             try:
@@ -233,7 +237,7 @@ class Performer:
                 # Session numbers begin anew with each brain; a name that is taken says nothing about our decision.
                 salt = bindrequests.digest(bundle.places)
                 name = f"{bundle.name}-{salt}"
-                bundle = bindrequests.bundle(name, session, epoch, deadline, self._namespace, bundle.places)
+                bundle = bindrequests.bundle(name, session, epoch, bundle.deadline, self._namespace, bundle.places)
                 self._mark(bundle)
                 await self._write(bundle)
             self._failures = 0
@@ -341,7 +345,7 @@ class Performer:
             members=len(place.assignments),
             pod=told.pod,
             domain=told.node,
-            cause=told.cause,
+            cause=f"{told.cause} ({told.about})" if told.about else told.cause,
         )
         group, pod = self._cache.group(place.group), self._cache.pod(told.uid)
         if group is not None and group.has_object:

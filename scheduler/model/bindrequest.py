@@ -15,13 +15,17 @@ OPEN_PHASES = ("", "Pending", "AwaitingVictims", "Preparing", "Binding", "Unwind
 
 @dataclass(frozen=True, slots=True)
 class BindFailure:
-    """One member that could not be bound; cause is a stable CamelCase word (PodGone, NodeGone, PodGated, ...)."""
+    """One member that could not be bound; cause is a stable CamelCase word (PodGone, NodeGone, PodGated, ...).
+
+    about: the claim that it is about ("" = none).
+    """
 
     uid: str
     pod: str
     node: str
     cause: str
     permanent: bool = False
+    about: str = ""
 
 
 @dataclass(frozen=True, slots=True)

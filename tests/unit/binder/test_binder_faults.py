@@ -410,7 +410,7 @@ def test_a_pre_step_that_fails_is_undone_for_all_and_nothing_is_bound() -> None:
         def __init__(self) -> None:
             self.held: set[int] = set()
 
-        async def prepare(self, place: Place, members: tuple[int, ...]) -> tuple[Failure, ...]:
+        async def prepare(self, place: Place, members: tuple[int, ...], **_: object) -> tuple[Failure, ...]:
             await asyncio.sleep(0.1)
             self.held.update(members)
             return (Failure(2, "VolumeGone"),)
