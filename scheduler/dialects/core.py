@@ -16,6 +16,7 @@ from scheduler.dialects.membership import NO_KEYS, Keys
 from scheduler.dialects.meta import OwnerReference, Undecodable, seconds, undecodable
 from scheduler.dialects.requests import ContainerAsk, PodAsk, charged
 from scheduler.dialects.shapes import ContainerStruct, SpecStruct, pod_ask, quantities, shape_of
+from scheduler.dialects.storage import pod_volumes
 from scheduler.model.groups import PodGroup, TopologyWish
 from scheduler.model.nodes import Node, Taint
 from scheduler.model.pods import Condition, Pod, Problem, Shape
@@ -167,6 +168,7 @@ def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tu
         resource_version=meta.resource_version,
         generation=meta.generation,
         labels=marks,
+        volumes=pod_volumes(meta.name, spec.volumes) if spec.volumes else None,
     )
     return pod, shape
 

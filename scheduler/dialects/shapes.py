@@ -27,6 +27,7 @@ from scheduler.dialects.neighbours import (
     speaks_of_others,
 )
 from scheduler.dialects.requests import ContainerAsk, Exact, PodAsk, exact, requested
+from scheduler.dialects.storage import VolumeStruct
 from scheduler.model.affinity import Requirement
 from scheduler.model.pods import PreferredTerm, Problem, SelectorTerm, Shape, Toleration
 
@@ -48,13 +49,6 @@ class ContainerStruct(msgspec.Struct, gc=False, rename="camel"):
     resources: ResourcesStruct | None = None
     restart_policy: str | None = None
     ports: list[PortStruct] | None = None
-
-
-class VolumeStruct(msgspec.Struct, gc=False, rename="camel"):
-    """A volume; the other kinds do not constrain placement."""
-
-    persistent_volume_claim: msgspec.Raw = msgspec.Raw(b"")
-    ephemeral: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _TermStruct(msgspec.Struct, gc=False, rename="camel"):
@@ -149,7 +143,6 @@ def shape_of(
         spec.host_network,
         bytes(spec.resource_claims) not in _NULL,
         bytes(spec.overhead),
-        tuple(_volume_kinds(spec.volumes)) if spec.volumes else (),
         extra,
     )
     found = _cache.get(key)
@@ -190,16 +183,6 @@ def _asks(containers: list[ContainerStruct] | None, path: str, problems: list[Pr
         sidecar = container.restart_policy == "Always" and path == "spec.initContainers"
         asks.append(ContainerAsk(requests=requests, sidecar=sidecar))
     return asks
-
-
-def _volume_kinds(volumes: list[VolumeStruct]) -> list[str]:
-    found = []
-    for i, volume in enumerate(volumes):
-        if volume.persistent_volume_claim:
-            found.append(f"spec.volumes[{i}].persistentVolumeClaim")
-        if volume.ephemeral:
-            found.append(f"spec.volumes[{i}].ephemeral")
-    return found
 
 
 def _build(
@@ -297,5 +280,4 @@ def _tolerated(raw: msgspec.Raw) -> tuple[Toleration, ...]:
 
 
 def _unsupported(spec: SpecStruct) -> list[str]:
-    claims = ["spec.resourceClaims"] if bytes(spec.resource_claims) not in _NULL else []
-    return claims + _volume_kinds(spec.volumes or [])
+    return ["spec.resourceClaims"] if bytes(spec.resource_claims) not in _NULL else []

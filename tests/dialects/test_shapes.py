@@ -72,7 +72,6 @@ def test_quantities_in_other_words_give_the_same_shape() -> None:
         {"affinity": terms()},
         {"overhead": {"cpu": "1m"}},
         {"resourceClaims": [{"name": "c"}]},
-        {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]},
         {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
         {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}]},
     ],
@@ -80,6 +79,13 @@ def test_quantities_in_other_words_give_the_same_shape() -> None:
 )
 def test_what_changes_where_a_pod_may_run_changes_its_shape(fields: Json) -> None:
     assert key(**fields) != key()
+
+
+def test_claims_belong_to_the_pod_and_not_to_its_shape() -> None:
+    pod, shape = decode(spec(volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": "data-1"}}]))
+    assert shape.key == key()
+    assert pod.volumes is not None
+    assert [claim.name for claim in pod.volumes.claims] == ["data-1"]
 
 
 def test_no_required_affinity_matches_everything_and_an_empty_list_of_terms_matches_nothing() -> None:
