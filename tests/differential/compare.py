@@ -68,6 +68,8 @@ def difference(stored: Json, theirs: Json, ours: Answer) -> str:
     if parts:
         return "; ".join(parts) + f" (kube-scheduler rejects {reasons(theirs)})"
     for name, rejections in sorted(theirs["rejected"].items()):
+        if any(one["code"] == "Error" for one in rejections):
+            continue  # a failure of kube-scheduler, which tries again; it has no class
         lasting = [one["plugin"] for one in rejections if one["code"] == "UnschedulableAndUnresolvable"]
         if not lasting and any(one["plugin"] == "PodTopologySpread" for one in rejections):
             lasting = _missing_labels(stored, name)

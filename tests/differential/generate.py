@@ -12,6 +12,8 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+from tests.differential.volumes import Volumes
+
 Json = dict[str, Any]
 
 FAMILIES = ("selectors", "taints", "resources", "resize", "ports", "interpod", "spread", "volumes")
@@ -39,17 +41,18 @@ def generate_gang(seed: int, families: Sequence[str] = FAMILIES) -> Json:
 
     All of them are its minimum.
     """
-    return _Case(random.Random(seed), families).build_gang()
+    return _Case(random.Random(seed), families, gang=True).build_gang()
 
 
 class _Case:
-    def __init__(self, rng: random.Random, families: Sequence[str]) -> None:
+    def __init__(self, rng: random.Random, families: Sequence[str], *, gang: bool = False) -> None:
         self.rng = rng
         count = rng.choices((1, 2, 3), (5, 4, 2))[0]
         self.on = set(rng.sample(families, min(count, len(families))))
         self.node_names = [f"n{number}" for number in range(1, rng.randint(2, 6) + 1)]
         self.alike = rng.random() < 0.6 and bool(self.on & {"interpod", "spread"})
         """Most pods are in one namespace and have the same label, so that selectors mean many of them."""
+        self.storage = Volumes(rng, self.node_names, list(NAMESPACES), gang=gang) if "volumes" in self.on else None
 
     # -- small decisions ----------------------------------------------------------------------------------------------
 
@@ -85,6 +88,8 @@ class _Case:
         pod["metadata"].update(name=f"member-{number}", uid=f"uid-member-{number}", namespace="ns-a")
         pod["metadata"]["labels"]["scheduling.muster.sh/pod-group"] = "gang"
         pod["spec"]["schedulerName"] = "muster"
+        if self.storage is not None:
+            self.storage.own(pod)
         return pod
 
     def build(self) -> Json:
@@ -94,7 +99,9 @@ class _Case:
         ]
         incoming = self.pod("asks", "incoming")
         incoming["spec"]["schedulerName"] = "muster"
+        storage = self.storage.objects() if self.storage is not None else {}
         return {
+            **storage,
             "nodes": nodes,
             "pods": pods,
             "incoming": [incoming],
@@ -113,7 +120,7 @@ class _Case:
     def node(self, name: str) -> Json:
         labels = self.labels(_NODE_VALUES, 0.92 if self.alike else 0.75)
         if self.chance(0.93):
-            labels[HOSTNAME] = name
+            labels[HOSTNAME] = name if self.chance(0.93) else self.pick("host", *self.node_names)
         node: Json = {
             "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels},
             "spec": {},
@@ -145,7 +152,8 @@ class _Case:
 
     def existing(self, number: int) -> Json:
         pod = self.pod(f"runs-{number}", "existing")
-        pod["spec"]["nodeName"] = self.rng.choice([*self.node_names, *self.node_names, *self.node_names, "gone"])
+        gone = () if self.storage is not None else ("gone",)
+        pod["spec"]["nodeName"] = self.pick(*self.node_names, *self.node_names, *self.node_names, *gone)
         pod["spec"]["schedulerName"] = self.pick("muster", "default-scheduler", "other")
         pod["status"] = {"phase": self.rng.choices(("Running", "Pending", "Succeeded", "Failed"), (7, 2, 1, 1))[0]}
         if self.chance(0.12):
@@ -159,7 +167,9 @@ class _Case:
         spec: Json = {}
         metadata = {
             "name": name,
-            "namespace": "ns-a" if self.alike and self.chance(0.8) else self.pick("ns-a", "ns-a", "ns-b", "ns-c"),
+            "namespace": "ns-a"
+            if self.alike and self.chance(0.8)
+            else self.pick("ns-a", "ns-a", "ns-b", "ns-c"),
             "uid": f"uid-{name}",
             "labels": self.labels(_POD_VALUES, 0.7),
         }
@@ -173,6 +183,8 @@ class _Case:
             spec["tolerations"] = [self.toleration() for _ in range(self.pick(0, 0, 1, 1, 2, 3))]
         if "ports" in self.on:
             self.ports(spec)
+        if self.storage is not None:
+            self.storage.attach(pod)
         if "interpod" in self.on and self.chance(0.9 if kind == "incoming" else 0.2 if self.alike else 0.5):
             self.interpod(pod)
         if "spread" in self.on and kind == "incoming":
@@ -223,32 +235,36 @@ class _Case:
         if self.chance(0.08) and "cpu" in requests:
             requests[HUGE] = limits[HUGE] = self.pick("2Mi", "4Mi")
         if self.chance(0.1):
-            limits["cpu"] = self.pick("2", "4")
+            limits[self.pick("cpu", "memory")] = self.pick("2", "4")
         container["resources"] = {"requests": requests, "limits": limits}
         return container
 
     def resized(self, pod: Json) -> None:
         if self.chance(0.3):
             return
-        statuses = []
-        for container in pod["spec"]["containers"]:
-            status: Json = {
-                "name": container["name"],
-                "image": "image",
-                "imageID": "i",
-                "ready": True,
-                "restartCount": 0,
-            }
-            for field in ("allocatedResources", "resources"):
-                if self.chance(0.6):
-                    amounts = {"cpu": self.pick("100m", "1", "2"), "memory": self.pick("64Mi", "1Gi")}
-                    amounts = {name: value for name, value in amounts.items() if self.chance(0.85)}
-                    status[field] = amounts if field == "allocatedResources" else {"requests": amounts}
-            statuses.append(status)
-        pod["status"]["containerStatuses"] = statuses
+        sidecars = [one for one in pod["spec"].get("initContainers", ()) if "restartPolicy" in one]
+        pod["status"]["containerStatuses"] = [self.container_status(one) for one in pod["spec"]["containers"]]
+        pod["status"]["initContainerStatuses"] = [self.container_status(one) for one in sidecars if self.chance(0.7)]
+        if "resources" in pod["spec"] and self.chance(0.5):
+            if self.chance(0.8):
+                pod["status"]["allocatedResources"] = self.amounts()
+            if self.chance(0.8):
+                pod["status"]["resources"] = {"requests": self.amounts()}
         if self.chance(0.4):
             reason = self.pick("Infeasible", "Deferred")
             pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
+
+    def container_status(self, container: Json) -> Json:
+        status: Json = {"name": container["name"], "image": "image", "imageID": "i", "ready": True, "restartCount": 0}
+        if self.chance(0.6):
+            status["allocatedResources"] = self.amounts()
+        if self.chance(0.6):
+            status["resources"] = {"requests": self.amounts()}
+        return status
+
+    def amounts(self) -> Json:
+        amounts = {"cpu": self.pick("100m", "1", "2"), "memory": self.pick("64Mi", "1Gi")}
+        return {name: value for name, value in amounts.items() if self.chance(0.85)}
 
     # -- nodes --------------------------------------------------------------------------------------------------------
 

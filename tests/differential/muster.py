@@ -132,6 +132,7 @@ def snapshot_of(case: Json) -> Snapshot:
     _put(case.get("csiDrivers"), storage.decode_driver, shelves.drivers.put)
     _put(case.get("csiNodes"), storage.decode_node_drivers, shelves.node_drivers.put)
     _put(case.get("csiStorageCapacities"), storage.decode_capacity, shelves.capacities.put)
+    _put(case.get("volumeAttachments"), storage.decode_attachment, shelves.attachments.put)
     _put(case.get("persistentVolumes"), storage.decode_volume, shelves.volumes.put)
     _put(case.get("persistentVolumeClaims"), storage.decode_claim, shelves.claims.put)
     for group in case.get("podGroups", ()):

@@ -10,8 +10,17 @@ Json = dict[str, Any]
 Path = tuple[str | int, ...]
 
 _KEPT = {
-    *("name", "namespace", "uid", "nodes", "incoming", "pods", "podGroups", "apiVersion", "metadata", "spec", "status"),
-    *("allocatable", "containers", "image", "schedulerName", "nodeName", "scheduling.muster.sh/pod-group"),
+    *("name", "namespace", "uid", "nodes", "incoming", "pods", "podGroups", "apiVersion", "metadata", "labels"),
+    *(
+        "spec",
+        "status",
+        "allocatable",
+        "containers",
+        "image",
+        "schedulerName",
+        "nodeName",
+        "scheduling.muster.sh/pod-group",
+    ),
 }
 """Keys that no valid object is without, or that say which object it is."""
 

@@ -44,16 +44,17 @@ import (
 
 // objects is a cluster: what exists, and the pods that ask for a node.
 type objects struct {
-	Nodes      []*v1.Node                      `json:"nodes"`
-	Pods       []*v1.Pod                       `json:"pods"` // those with a node and not finished are on it
-	Incoming   []*v1.Pod                       `json:"incoming"`
-	Namespaces []*v1.Namespace                 `json:"namespaces,omitempty"`
-	Claims     []*v1.PersistentVolumeClaim     `json:"persistentVolumeClaims,omitempty"`
-	Volumes    []*v1.PersistentVolume          `json:"persistentVolumes,omitempty"`
-	Classes    []*storagev1.StorageClass       `json:"storageClasses,omitempty"`
-	CSINodes   []*storagev1.CSINode            `json:"csiNodes,omitempty"`
-	CSIDrivers []*storagev1.CSIDriver          `json:"csiDrivers,omitempty"`
-	Capacities []*storagev1.CSIStorageCapacity `json:"csiStorageCapacities,omitempty"`
+	Nodes       []*v1.Node                      `json:"nodes"`
+	Pods        []*v1.Pod                       `json:"pods"` // those with a node and not finished are on it
+	Incoming    []*v1.Pod                       `json:"incoming"`
+	Namespaces  []*v1.Namespace                 `json:"namespaces,omitempty"`
+	Claims      []*v1.PersistentVolumeClaim     `json:"persistentVolumeClaims,omitempty"`
+	Volumes     []*v1.PersistentVolume          `json:"persistentVolumes,omitempty"`
+	Classes     []*storagev1.StorageClass       `json:"storageClasses,omitempty"`
+	CSINodes    []*storagev1.CSINode            `json:"csiNodes,omitempty"`
+	CSIDrivers  []*storagev1.CSIDriver          `json:"csiDrivers,omitempty"`
+	Capacities  []*storagev1.CSIStorageCapacity `json:"csiStorageCapacities,omitempty"`
+	Attachments []*storagev1.VolumeAttachment   `json:"volumeAttachments,omitempty"`
 }
 
 type request struct {
@@ -189,6 +190,7 @@ func (o *objects) store() []string {
 	defaults(o.CSINodes)
 	defaults(o.CSIDrivers)
 	defaults(o.Capacities)
+	defaults(o.Attachments)
 	return invalid
 }
 
@@ -218,7 +220,15 @@ func storePod(pod *v1.Pod) (*v1.Pod, []string) {
 	if pod.Status.Phase != "" {
 		stored.Status = pod.Status
 	}
-	return stored, invalid
+	served := &v1.Pod{} // empty maps do not come through
+	data, err := json.Marshal(stored)
+	if err == nil {
+		err = json.Unmarshal(data, served)
+	}
+	if err != nil {
+		return pod, append(invalid, err.Error())
+	}
+	return served, invalid
 }
 
 // scheduler is the default plugins over static informers and a snapshot that can be exchanged.
@@ -246,7 +256,7 @@ func newScheduler(profile *config.KubeSchedulerProfile, o *objects) (*scheduler,
 	fill(factory, &storagev1.CSINode{}, o.CSINodes)
 	fill(factory, &storagev1.CSIDriver{}, o.CSIDrivers)
 	fill(factory, &storagev1.CSIStorageCapacity{}, o.Capacities)
-	fill(factory, &storagev1.VolumeAttachment{}, []*storagev1.VolumeAttachment{})
+	fill(factory, &storagev1.VolumeAttachment{}, o.Attachments)
 	lister := &exchangeable{schedulercache.NewEmptySnapshot()}
 	made, err := frameworkruntime.NewFramework(context.Background(), plugins.NewInTreeRegistry(), profile,
 		frameworkruntime.WithSnapshotSharedLister(lister),
@@ -276,6 +286,12 @@ func (s *scheduler) show(pods []*v1.Pod) {
 }
 
 func (s *scheduler) answer(pod *v1.Pod, scores bool) answer {
+	out, _ := s.consider(pod, scores)
+	return out
+}
+
+// consider also returns the cycle's state, with which the pod can be reserved on one of the feasible nodes.
+func (s *scheduler) consider(pod *v1.Pod, scores bool) (answer, fwk.CycleState) {
 	out := answer{Pod: pod.Namespace + "/" + pod.Name, Feasible: []string{}, Rejected: map[string][]rejection{}}
 	ctx, state := context.Background(), framework.NewCycleState()
 	infos, err := s.lister.NodeInfos().List()
@@ -304,7 +320,7 @@ func (s *scheduler) answer(pod *v1.Pod, scores bool) answer {
 	if scores && len(feasible) > 0 {
 		out.Scores = s.scores(ctx, state, pod, feasible)
 	}
-	return out
+	return out, state
 }
 
 // filter asks every plugin, also those after the first that rejects the node.
@@ -352,10 +368,11 @@ func (s *scheduler) reach(members []*v1.Pod, target, outcome map[string]string, 
 		return false
 	}
 	s.show(s.with(members, outcome))
-	moves := map[string][]string{}
+	moves, states := map[string][]string{}, map[string]fwk.CycleState{}
 	for _, member := range members {
 		if _, placed := outcome[member.Name]; !placed {
-			moves[member.Name] = s.answer(member, false).Feasible
+			found, state := s.consider(member, false)
+			moves[member.Name], states[member.Name] = found.Feasible, state
 		}
 	}
 	for _, member := range members {
@@ -364,13 +381,23 @@ func (s *scheduler) reach(members []*v1.Pod, target, outcome map[string]string, 
 				continue
 			}
 			outcome[member.Name] = node
-			if s.reach(members, target, outcome, dead) {
+			if s.reserved(states[member.Name], member, node, func() bool { return s.reach(members, target, outcome, dead) }) {
 				return true
 			}
 			delete(outcome, member.Name)
 		}
 	}
 	dead[key] = true
+	return false
+}
+
+// reserved tells what then tells while the pod has its volumes on the node reserved; that is undone where it tells no.
+func (s *scheduler) reserved(state fwk.CycleState, pod *v1.Pod, node string, then func() bool) bool {
+	ctx := context.Background()
+	if s.framework.RunReservePluginsReserve(ctx, state, pod, node).IsSuccess() && then() {
+		return true
+	}
+	s.framework.RunReservePluginsUnreserve(ctx, state, pod, node)
 	return false
 }
 
