@@ -6,6 +6,7 @@ from plugins.binpack import BinPack
 from plugins.conformance import Conformance
 from plugins.gang import Gang
 from plugins.hostports import HostPorts
+from plugins.imagelocality import ImageLocality
 from plugins.interpod import InterPod
 from plugins.nodeorder import node_order
 from plugins.predicates import Predicates
@@ -22,6 +23,7 @@ _BUILT_IN: tuple[tuple[str, PluginFactory], ...] = (
     ("conformance", Conformance),
     ("gang", Gang),
     ("hostports", HostPorts),
+    ("imagelocality", ImageLocality),
     ("interpod", InterPod),
     ("nodeorder", node_order),
     ("predicates", Predicates),

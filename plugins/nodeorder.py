@@ -64,14 +64,15 @@ class NodeOrderByUsage(NodeOrder):
         request = view.request(shape)[rows]
         capacity = np.maximum(table.allocatable[rows], 1)
         free: NDArray[np.float64] = np.clip((view.free[rows] - request[:, None]) / capacity, 0.0, 1.0)
-        share = free.mean(axis=0) * self._weights["leastAllocated"]
+        share: NDArray[np.float64] = free.mean(axis=0) * self._weights["leastAllocated"]
         share += (1.0 - free).mean(axis=0) * self._weights["mostAllocated"]
         share += (1.0 - free.std(axis=0)) * self._weights["balancedAllocation"] * bool(request.any())
         if self._weights["requestedToCapacityRatio"]:
             used, worth = zip(*self._ratio, strict=True)
             ratio = np.interp((1.0 - free) * 100, used, worth).mean(axis=0) / _MOST
             share += ratio * self._weights["requestedToCapacityRatio"]
-        return np.floor(share * 100 / self._total).astype(np.int64)
+        scores: NDArray[np.int64] = np.floor(share * 100 / self._total).astype(np.int64)
+        return scores
 
 
 def node_order(arguments: Arguments) -> NodeOrder:

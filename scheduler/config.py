@@ -104,7 +104,7 @@ class SchedulerConfiguration:
         (PluginConfig("priority"), PluginConfig("gang"), PluginConfig("conformance")),
         (
             *(PluginConfig(name) for name in ("queues", "predicates", "hostports", "volumes", "spreading", "interpod")),
-            *(PluginConfig(name) for name in ("nodeorder", "binpack")),
+            *(PluginConfig(name) for name in ("nodeorder", "imagelocality", "binpack")),
         ),
     )
     solver: SolverConfig = SolverConfig()

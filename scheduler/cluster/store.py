@@ -77,6 +77,8 @@ class Store:
         self._named: dict[str, frozenset[str]] = {}
         self._tallies = Tallies(self._placed)
         self._label_sets: dict[Labels, Labels] = {}
+        self._image_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._images: dict[tuple[str, int], tuple[str, int]] = {}
         self._dialects: dict[str, bool] = {}
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -164,6 +166,9 @@ class Store:
             self._named[shape.key] = frozenset(names)
 
     def _set_node(self, node: Node) -> None:
+        if node.images:
+            shared = tuple(self._images.setdefault(image, image) for image in node.images)
+            object.__setattr__(node, "images", shared)
         fresh = node.name not in self._table
         self._nodes[node.name] = node
         self._table.set_node(node)
@@ -196,7 +201,9 @@ class Store:
         self.changed = True
 
     def _share_labels(self, pod: Pod) -> None:
-        """Let pods with equal labels share one value."""
+        """Let pods with equal labels, and with equal images, share one value."""
+        if pod.images:
+            object.__setattr__(pod, "images", self._image_sets.setdefault(pod.images, pod.images))
         if not pod.labels:
             return
         known = self._label_sets.get(pod.labels)

@@ -111,6 +111,7 @@ _all_labels = msgspec.json.Decoder(dict[str, str] | None)
 _known_labels = msgspec.json.Decoder(Keys | None)
 _LABEL_SETS = 8192
 _label_sets: dict[bytes, tuple[tuple[str, str], ...]] = {}
+_image_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
 _reference = msgspec.json.Decoder(_GroupReference | None)
 _NO_STATUS = _PodStatus()
 _NO_OWNER = OwnerReference()
@@ -168,6 +169,7 @@ def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tu
         resource_version=meta.resource_version,
         generation=meta.generation,
         labels=marks,
+        images=_images(spec),
         volumes=pod_volumes(meta.name, spec.volumes) if spec.volumes else None,
     )
     return pod, shape
@@ -188,6 +190,21 @@ def _labels(raw: msgspec.Raw) -> tuple[tuple[str, str], ...]:
 
 def _keys_of(raw: msgspec.Raw) -> Keys:
     return (_known_labels.decode(raw) if raw else None) or NO_KEYS
+
+
+def _images(spec: SpecStruct) -> tuple[str, ...]:
+    """Return the images of a pod, one for each container, as nodes name them."""
+    names = tuple(sorted(_tagged(one.image) for one in _all_containers(spec) if one.image))
+    known = _image_sets.get(names)
+    if known is None:
+        if len(_image_sets) >= _LABEL_SETS:
+            _image_sets.clear()
+        known = _image_sets[names] = tuple(intern(name) for name in names)
+    return known
+
+
+def _tagged(name: str) -> str:
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
 def _native_group(raw: msgspec.Raw) -> str:
@@ -313,8 +330,18 @@ class _NodeSpec(msgspec.Struct, gc=False):
     unschedulable: bool | None = None
 
 
+class _ImageStruct(msgspec.Struct, gc=False, rename="camel"):
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
 class _NodeStatus(msgspec.Struct, gc=False):
     allocatable: dict[str, str | int | float] | None = None
+    images: list[_ImageStruct] | None = None
+
+
+_LARGE = 23 * 1024 * 1024
+"""Bytes below which an image on a node makes no difference to anybody."""
 
 
 class _NodeStruct(msgspec.Struct, gc=False):
@@ -352,6 +379,14 @@ def decode_node(raw: bytes | msgspec.Raw) -> Node:
         unschedulable=bool(spec.unschedulable),
         deleting=meta.deletion_timestamp is not None,
         resource_version=meta.resource_version,
+        images=tuple(
+            sorted(
+                (intern(name), image.size_bytes)
+                for image in status.images or ()
+                if image.size_bytes >= _LARGE
+                for name in image.names or ()
+            )
+        ),
     )
 
 

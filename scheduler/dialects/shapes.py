@@ -46,6 +46,7 @@ class ContainerStruct(msgspec.Struct, gc=False, rename="camel"):
     """A container; `name` finds its status."""
 
     name: str = ""
+    image: str | None = None
     resources: ResourcesStruct | None = None
     restart_policy: str | None = None
     ports: list[PortStruct] | None = None

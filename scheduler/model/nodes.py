@@ -24,7 +24,10 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What a scheduler needs to know of a node. `allocatable` has no "pods"; those are `slots`."""
+    """What a scheduler needs to know of a node. `allocatable` has no "pods"; those are `slots`.
+
+    images: names and bytes of the images there that are large enough to matter.
+    """
 
     name: str
     uid: str = ""
@@ -35,6 +38,7 @@ class Node:
     unschedulable: bool = False
     deleting: bool = False
     resource_version: str = ""
+    images: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

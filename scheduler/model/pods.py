@@ -89,6 +89,7 @@ class Pod:
     (-1 = none). `charge` replaces the shape's requests where the node is charged otherwise (in-place resize).
     `condition` is its PodScheduled condition when that is False. `created` is in seconds since the epoch.
     `generation` is metadata.generation, for the condition (0 = unknown).
+    `images` has one name with tag or digest for each container, sorted.
     `ours` says that its schedulerName is one of those that this scheduler serves.
     """
 
@@ -121,6 +122,7 @@ class Pod:
     resource_version: str = ""
     generation: int = 0
     labels: tuple[tuple[str, str], ...] = ()
+    images: tuple[str, ...] = ()
     volumes: PodVolumes | None = None
 
     @property
