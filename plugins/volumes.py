@@ -19,6 +19,7 @@ from scheduler.framework.gangs import needs
 from scheduler.framework.protocols import View
 from scheduler.framework.registry import Arguments
 from scheduler.framework.relations import NO_RELATIONS, Bar, Extra, Level, Members, Relations
+from scheduler.framework.shelves import Shelves
 from scheduler.framework.volume_rules import (
     PLENTY,
     Kind,
@@ -65,6 +66,7 @@ class Volumes:
 
     def __init__(self, arguments: Arguments) -> None:
         self._reach = Reach()
+        self._shelves = Shelves(self._reach)
         self._storage: Storage = NO_STORAGE
         self._attached: frozenset[str] = frozenset()
         self._handles: dict[str, dict[int, frozenset[str]]] = {}
@@ -179,6 +181,7 @@ class Volumes:
             taken={**storage.taken, **moved.taken} if moved.taken else storage.taken,
             chosen={**storage.chosen, **moved.chosen} if moved.chosen else storage.chosen,
             rows=self._rows,
+            shelves=self._shelves,
         )
 
     def _restrict(self, kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool) -> None:
@@ -394,6 +397,9 @@ def _choose(
 ) -> Iterable[tuple[Pod, Claim, str]]:
     """Give each claim the smallest volume that serves it on its node, so that all that need one have one."""
     claims = sorted(claims, key=lambda one: one[2].size)
+    rows_of: dict[Hashable, set[int]] = {}
+    for _, row, claim in claims:
+        rows_of.setdefault(wish_of(claim), set()).add(row)
     numbers: dict[str, int] = {}
     lists: dict[Hashable, list[int]] = {}
     near: dict[Hashable, tuple[dict[int, list[int]], list[tuple[int, Volume]]]] = {}
@@ -401,7 +407,7 @@ def _choose(
     for _, row, claim in claims:
         wish = wish_of(claim)
         if wish not in near:
-            near[wish] = _near(claim, moment, left_out, numbers)
+            near[wish] = _near(claim, rows_of[wish], moment, left_out, numbers)
         if (row, wish) not in lists:
             local, wide = near[wish]
             reached = (number for number, volume in wide if moment.reach.includes(volume.terms, row))
@@ -418,17 +424,18 @@ def _choose(
 
 
 def _near(
-    claim: Claim, moment: Moment, left_out: set[str], numbers: dict[str, int]
+    claim: Claim, rows: set[int], moment: Moment, left_out: set[str], numbers: dict[str, int]
 ) -> tuple[dict[int, list[int]], list[tuple[int, Volume]]]:
-    """Return the volumes that serve a claim: those of one node by row, and the others, each the smallest first."""
+    """Return what serves a claim: volumes of one of the rows, and volumes of several, each the smallest first."""
     local: dict[int, list[int]] = {}
     wide: list[tuple[int, Volume]] = []
-    for volume in moment.offered(claim):
-        if volume.name in left_out:
-            continue
-        number, rows = numbers.setdefault(volume.name, len(numbers)), moment.reach.of_terms(volume.terms)
-        if len(rows) == 1:
-            local.setdefault(int(rows[0]), []).append(number)
+    shelf = moment.shelf(claim)
+    there = np.isin(shelf.only, sorted(rows)) | ((shelf.only < 0) & (shelf.cell >= 0))
+    for position in np.flatnonzero(moment.offered(claim) & shelf.without(left_out) & there).tolist():
+        volume, row = shelf.volumes[position], int(shelf.only[position])
+        number = numbers.setdefault(volume.name, len(numbers))
+        if row >= 0:
+            local.setdefault(row, []).append(number)
         else:
             wide.append((number, volume))
     return local, wide

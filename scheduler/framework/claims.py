@@ -123,6 +123,8 @@ class Reach:
     """The nodes of a table by their labels; what was asked once is kept as long as the nodes stay the same."""
 
     def __init__(self) -> None:
+        self.generation = 0
+        """Counts changes of the nodes."""
         self._names: tuple[str, ...] = ()
         self._nodes: Mapping[str, object] = {}
         self._labels: list[dict[str, str]] = []
@@ -134,6 +136,7 @@ class Reach:
         """Take over the nodes of a snapshot."""
         if table.names == self._names and table.nodes == self._nodes:
             return
+        self.generation += 1
         self._names, self._nodes = table.names, dict(table.nodes)
         self._labels = [dict(table.nodes[name].labels) for name in table.names]
         self._rows_by.clear()

@@ -19,18 +19,11 @@ from numpy.typing import NDArray
 
 from scheduler.framework.claims import Named, Reach, Rows, given_to, node_of, wish_of
 from scheduler.framework.relations import Bar, Extra, Level, Relations, Scored
+from scheduler.framework.shelves import Mask, Shelf, Shelves
 from scheduler.model.pods import Pod
 from scheduler.model.rules import Cap, MemberRule
 from scheduler.model.snapshot import NodeTable
-from scheduler.model.volumes import (
-    Claim,
-    Storage,
-    StorageCapacity,
-    StorageClass,
-    Volume,
-    in_zone,
-    serves,
-)
+from scheduler.model.volumes import Claim, Storage, StorageCapacity, StorageClass, Volume, in_zone
 
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
@@ -58,7 +51,7 @@ class Kind:
 class Moment:
     """What is so now: `taken` volumes and `chosen` nodes of claims include what this session has decided.
 
-    known: volumes that were looked up, by what was asked of them.
+    known: by class, the volumes that are not taken.
     """
 
     storage: Storage
@@ -67,7 +60,8 @@ class Moment:
     taken: Mapping[str, str]
     chosen: Mapping[str, str]
     rows: Mapping[str, int]
-    known: dict[Hashable, list[Volume]] = field(default_factory=dict)
+    shelves: Shelves
+    known: dict[str, Mask] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -78,15 +72,17 @@ class Moment:
         """The node for which a claim is being provisioned, or ""."""
         return self.chosen.get(claim.uid) or node_of(claim, self.storage)
 
-    def offered(self, claim: Claim) -> list[Volume]:
-        """Volumes that can be given to a claim, the smallest first."""
-        key = wish_of(claim)
-        known = self.known.get(key)
+    def shelf(self, claim: Claim) -> Shelf:
+        """The volumes of a claim's class."""
+        return self.shelves.of(self.storage, claim.storage_class)
+
+    def offered(self, claim: Claim) -> Mask:
+        """Which volumes of its class can be given to a claim."""
+        shelf = self.shelf(claim)
+        known = self.known.get(claim.storage_class)
         if known is None:
-            listed = self.storage.offered.get(claim.storage_class, ())
-            known = [volume for volume in listed if volume.name not in self.taken and serves(volume, claim)]
-            self.known[key] = known
-        return known
+            known = self.known[claim.storage_class] = shelf.without(self.taken)
+        return known & shelf.serving(claim)
 
 
 @dataclass(slots=True)
@@ -146,7 +142,8 @@ class _Wish:
     """
 
     claim: Claim
-    volumes: list[Volume]
+    shelf: Shelf
+    volumes: Mask
     makes: NDArray[np.bool_]
     served: NDArray[np.bool_]
     need: dict[int, int] = field(default_factory=dict)
@@ -176,15 +173,17 @@ def delayed(kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool)
                 reached = moment.reach.mask(moment.reach.of_terms(shared[claim.key].terms))
                 parts.bar(kind.number, reached, NO_VOLUME)
             elif empty:
-                if moment.storage.classes[claim.storage_class].provisions and not moment.offered(claim):
+                if moment.storage.classes[claim.storage_class].provisions and not moment.offered(claim).any():
                     parts.bar(kind.number, _allowed(moment.storage.classes[claim.storage_class], moment), NO_VOLUME)
             elif claim.key in together:
                 parts.bar(kind.number, makes, why)
             else:
                 key = wish_of(claim)
                 if key not in wishes:
-                    volumes = [volume for volume in moment.offered(claim) if volume.name not in left_out]
-                    wishes[key] = _Wish(claim, volumes, makes, makes | moment.reach.mask(_reached(volumes, moment)))
+                    shelf = moment.shelf(claim)
+                    volumes = moment.offered(claim) & shelf.without(left_out)
+                    served = makes | moment.reach.mask(shelf.reaching(volumes)[0])
+                    wishes[key] = _Wish(claim, shelf, volumes, makes, served)
                 wish = wishes[key]
                 wish.need[kind.number] = wish.need.get(kind.number, 0) + 1
                 parts.bar(kind.number, wish.served, why)
@@ -220,17 +219,12 @@ def shared_volumes(claims: Iterable[Claim], moment: Moment) -> dict[str, Volume]
             continue
         if moment.storage.classes[claim.storage_class].provisions:
             continue
-        offered = [volume for volume in moment.offered(claim) if volume.name not in chosen]
+        offered = [one for one in moment.shelf(claim).named(moment.offered(claim)) if one.name not in chosen]
         if offered:
             best = max(offered, key=lambda volume: len(moment.reach.of_terms(volume.terms)))
             found[claim.key] = best
             chosen.add(best.name)
     return found
-
-
-def _reached(volumes: Iterable[Volume], moment: Moment) -> Rows:
-    parts = [moment.reach.of_terms(terms) for terms in {volume.terms for volume in volumes}]
-    return np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.intp)
 
 
 def provisions(claim: Claim, moment: Moment) -> tuple[NDArray[np.bool_], str]:
@@ -263,79 +257,84 @@ def _count(name: str, wishes: list[_Wish], counts: Mapping[int, int], moment: Mo
     total = sum(need * counts[kind] for wish in wishes for kind, need in wish.need.items())
     if total < 2:
         return
-    if all(not wish.volumes for wish in wishes):
+    if not any(wish.volumes.any() for wish in wishes):
         _count_space(name, wishes, moment, parts)
         return
     wishes = [wish for wish in wishes if not wish.makes.all()]
     if len(wishes) > _MOST_WISHES:
         wishes = [_hardest(wishes)]
-    cells, owner = _cells(wishes, moment)
-    single = all(len(rows) == 1 for rows in cells)
+    if not wishes:
+        return
+    cells = _Cells.make(wishes[0].shelf, np.logical_or.reduce([wish.volumes for wish in wishes]))
     for size in range(1, len(wishes) + 1):
         for some in combinations(range(len(wishes)), size):
-            _limit(f"{name}/{'+'.join(map(str, some))}", [wishes[i] for i in some], cells, owner, single, parts)
+            _limit(f"{name}/{'+'.join(map(str, some))}", [wishes[i] for i in some], cells, parts)
 
 
 def _hardest(wishes: list[_Wish]) -> _Wish:
     """Count all claims as if each could only take what serves every one of them."""
-    names = set.intersection(*({volume.name for volume in wish.volumes} for wish in wishes))
     need: dict[int, int] = {}
     for wish in wishes:
         for kind, one in wish.need.items():
             need[kind] = need.get(kind, 0) + one
     makes = np.logical_and.reduce([wish.makes for wish in wishes])
-    return _Wish(wishes[0].claim, [volume for volume in wishes[0].volumes if volume.name in names], makes, makes, need)
+    volumes = np.logical_and.reduce([wish.volumes for wish in wishes])
+    return _Wish(wishes[0].claim, wishes[0].shelf, volumes, makes, makes, need)
 
 
-def _cells(wishes: list[_Wish], moment: Moment) -> tuple[list[Rows], dict[str, int]]:
-    """Return disjoint sets of rows, and for each volume the number of the set on which it counts."""
-    volumes = {volume.name: volume for wish in wishes for volume in wish.volumes}
-    reaches: dict[Hashable, Rows] = {volume.terms: moment.reach.of_terms(volume.terms) for volume in volumes.values()}
-    distinct: dict[bytes, tuple[int, Rows]] = {}
-    for rows in reaches.values():
-        if len(rows):
-            distinct.setdefault(rows.tobytes(), (len(distinct), rows))
-    cells = [rows for _, rows in distinct.values()]
-    if sum(map(len, cells)) == len(np.unique(np.concatenate(cells) if cells else np.zeros(0, dtype=np.intp))):
-        number = {terms: distinct[rows.tobytes()][0] for terms, rows in reaches.items() if len(rows)}
-        return cells, {name: number[volume.terms] for name, volume in volumes.items() if volume.terms in number}
-    # Reaches overlap: each volume counts on one node, the one with the fewest so far.
-    loads: dict[int, int] = {}
-    place: dict[str, int] = {}
-    for name, volume in sorted(volumes.items(), key=lambda item: (len(reaches[item[1].terms]), item[1].size, item[0])):
-        rows = reaches[volume.terms]
-        if len(rows):
-            row = min((int(row) for row in rows), key=lambda row: (loads.get(row, 0), row))
+@dataclass(slots=True, eq=False)
+class _Cells:
+    """Disjoint sets of rows on which volumes are counted. rows, cell: rows, and the set of each; owner: of a volume."""
+
+    count: int
+    rows: Rows
+    cell: Rows
+    owner: Rows
+
+    @property
+    def single(self) -> bool:
+        """Whether each is one row."""
+        return self.count == len(self.rows)
+
+    @classmethod
+    def make(cls, shelf: Shelf, volumes: Mask) -> _Cells:
+        """Count volumes where they are reached; where reaches overlap, on the one of their nodes with the fewest."""
+        rows, cell_of = shelf.reaching(volumes)
+        if len(np.unique(rows)) == len(rows):
+            used, cell = np.unique(cell_of, return_inverse=True)
+            number = np.full(len(shelf.cells) + 1, -1, dtype=np.intp)
+            number[used] = np.arange(len(used))
+            return cls(len(used), rows, cell, number[shelf.cell])
+        loads: dict[int, int] = {}
+        place: dict[int, int] = {}
+        reached = np.flatnonzero(volumes & (shelf.cell >= 0)).tolist()
+        for volume in sorted(reached, key=lambda one: len(shelf.cells[shelf.cell[one]])):
+            row = min(shelf.cells[shelf.cell[volume]].tolist(), key=lambda row: (loads.get(row, 0), row))
             loads[row] = loads.get(row, 0) + 1
-            place[name] = row
-    order = {row: position for position, row in enumerate(sorted(loads))}
-    return [np.array([row], dtype=np.intp) for row in sorted(loads)], {name: order[row] for name, row in place.items()}
+            place[volume] = row
+        single = np.array(sorted(loads), dtype=np.intp)
+        owner = np.full(len(shelf.volumes), -1, dtype=np.intp)
+        owner[list(place)] = np.searchsorted(single, list(place.values()))
+        return cls(len(single), single, np.arange(len(single), dtype=np.intp), owner)
 
 
-def _limit(
-    label: str, wishes: list[_Wish], cells: list[Rows], owner: Mapping[str, int], single: bool, parts: Parts
-) -> None:
+def _limit(label: str, wishes: list[_Wish], cells: _Cells, parts: Parts) -> None:
     """State that in each cell claims with these wishes are no more than the volumes that serve any of them."""
-    names = {volume.name for wish in wishes for volume in wish.volumes}
-    limits = np.zeros(max(1, len(cells)), dtype=np.int64)
-    for name in names:
-        if name in owner:
-            limits[owner[name]] += 1
+    owned = cells.owner[np.logical_or.reduce([wish.volumes for wish in wishes])]
+    limits = np.bincount(owned[owned >= 0], minlength=max(1, cells.count)).astype(np.int64)
     need: dict[int, int] = {}
     for wish in wishes:
         for kind, one in wish.need.items():
             need[kind] = need.get(kind, 0) + one
     makes = np.logical_or.reduce([wish.makes for wish in wishes])
-    if single:
+    if cells.single:
         free = np.where(makes, PLENTY, 0).astype(np.int64)
-        for cell, rows in enumerate(cells):
-            if not makes[rows[0]]:
-                free[rows[0]] = limits[cell]
+        counted = ~makes[cells.rows]
+        free[cells.rows[counted]] = limits[cells.cell[counted]]
         parts.extras.append(Extra(f"volumes of class {label}", free, _vector(need), NO_VOLUME))
         return
     ids = np.full(len(makes), -1, dtype=np.int32)
-    for cell, rows in enumerate(cells):
-        ids[rows] = cell
+    ids[cells.rows] = cells.cell
     ids[makes] = -1
     level = f"volumes of class {label}"
     parts.levels.append(Level(level, ids))
@@ -382,7 +381,7 @@ def scored(kind: Kind, moment: Moment, parts: Parts) -> None:
     """Prefer nodes with the most room for what is made there, as kube-scheduler's StorageCapacityScoring does."""
     asked: dict[str, int] = {}
     for one in kind.claims:
-        if not one.bound and not moment.node_of(one.claim) and not moment.offered(one.claim):
+        if not one.bound and not moment.node_of(one.claim) and not moment.offered(one.claim).any():
             asked[one.claim.storage_class] = asked.get(one.claim.storage_class, 0) + one.claim.size
     sums = np.zeros(moment.size, dtype=np.int64)
     counted = np.zeros(moment.size, dtype=np.int64)
