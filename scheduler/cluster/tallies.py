@@ -17,7 +17,7 @@ import numpy as np
 from scheduler.model.affinity import HostPort
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.presence import Carried, Presence, Selectors, Spots, carried, relates, selections
-from scheduler.model.selecting import Labels, means
+from scheduler.model.selecting import Labels, SelectorIndex, means, narrowest
 
 K = TypeVar("K", bound=Hashable)
 Profile = tuple[str, Labels]
@@ -103,10 +103,11 @@ class Tallies:
         self._selectors: dict[int, Selectors] = {}
         self._references: dict[int, int] = {}
         self._next = 0
-        self._narrow: dict[str, dict[int, None]] = {}
+        self._index = SelectorIndex()
         self._wide: dict[int, None] = {}
         self._where: dict[str, tuple[str, Profile, bool, str]] = {}
         self._groups: dict[str, dict[Labels, _Group]] = {}
+        self._by_value: dict[tuple[str, str], dict[str, dict[Labels, _Group]]] = {}
         self._tally, self._carriers, self._ports = Counts(), Counts(), Counts()
         self._namespaces: dict[str, Labels] = {}
         self._wanted_changed = self._namespaces_changed = False
@@ -186,8 +187,7 @@ class Tallies:
         if not here[0]:
             del group.nodes[node]
             if not group.nodes:
-                namespace, labels = profile
-                del self._groups[namespace][labels]
+                self._drop_group(*profile)
         for selector in tuple(group.matched):
             selectors = self._selectors.get(selector)
             if selectors is None:
@@ -195,19 +195,31 @@ class Tallies:
             elif not (dying and any(one.living for one in selectors)):
                 self._tally.add(selector, node, number)
 
+    def _drop_group(self, namespace: str, labels: Labels) -> None:
+        del self._groups[namespace][labels]
+        for key, value in labels:
+            by_value = self._by_value.get((namespace, key))
+            if by_value is not None:
+                del by_value[value][labels]
+                if not by_value[value]:
+                    del by_value[value]
+
     def _group(self, profile: Profile) -> _Group:
         namespace, labels = profile
         groups = self._groups.setdefault(namespace, {})
         group = groups.get(labels)
         if group is None:
             values = dict(labels)
-            candidates = (*self._narrow.get(namespace, ()), *self._wide)
             matched = {
                 number: None
-                for number in candidates
+                for number in self._index.candidates(namespace, labels)
                 if means(self._selectors[number], namespace, values, self._namespaces)
             }
             group = groups[labels] = _Group(matched, {})
+            for key, value in labels:
+                by_value = self._by_value.get((namespace, key))
+                if by_value is not None:
+                    by_value.setdefault(value, {})[labels] = group
         return group
 
     # -- selectors in play ----------------------------------------------------------------------------------------
@@ -251,11 +263,9 @@ class Tallies:
         self._next += 1
         self._references[number] = 1
         self._selectors[number] = selectors
+        self._index.add(number, selectors)
         if any(one.namespace_selector is not None for one in selectors):
             self._wide[number] = None
-        else:
-            for namespace in selectors[0].namespaces:
-                self._narrow.setdefault(namespace, {})[number] = None
         self._count(number)
 
     def _release(self, selectors: Selectors) -> None:
@@ -265,11 +275,7 @@ class Tallies:
             return
         del self._number[selectors], self._selectors[number], self._references[number]
         self._wide.pop(number, None)
-        for namespace in selectors[0].namespaces:
-            there = self._narrow.get(namespace, {})
-            there.pop(number, None)
-            if not there:
-                self._narrow.pop(namespace, None)
+        self._index.drop(number, selectors)
         self._tally.drop(number)
 
     def _activate(self) -> None:
@@ -291,7 +297,7 @@ class Tallies:
         living = any(one.living for one in selectors)
         wide = number in self._wide
         for namespace in tuple(self._groups) if wide else selectors[0].namespaces:
-            for labels, group in self._groups.get(namespace, {}).items():
+            for labels, group in self._candidates(namespace, selectors):
                 group.matched.pop(number, None)
                 if not means(selectors, namespace, dict(labels), self._namespaces):
                     continue
@@ -300,6 +306,21 @@ class Tallies:
                     count = total - dying if living else total
                     if count:
                         self._tally.add(number, node, count)
+
+    def _candidates(self, namespace: str, selectors: Selectors) -> Iterable[tuple[Labels, _Group]]:
+        """The groups of a namespace that the selectors may mean: by the value of one label where there is one."""
+        groups = self._groups.get(namespace, {})
+        need = narrowest(selectors)
+        if need is None:
+            return groups.items()
+        by_value = self._by_value.get((namespace, need.key))
+        if by_value is None:
+            by_value = self._by_value[(namespace, need.key)] = {}
+            for labels, group in groups.items():
+                for key, value in labels:
+                    if key == need.key:
+                        by_value.setdefault(value, {})[labels] = group
+        return [item for value in need.values for item in by_value.get(value, {}).items()]
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 

@@ -8,12 +8,15 @@ look at something else; those are asked again after five minutes like everybody.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.neighbours import Neighbours
 from scheduler.model.groups import GroupState
-from scheduler.model.presence import relates
+from scheduler.model.pods import Pod
+from scheduler.model.presence import relates, selections
 from scheduler.model.snapshot import Snapshot
 
 AGAIN_AFTER = 300.0
@@ -46,14 +49,36 @@ class Growth:
         self._free, self._slots = free.copy(), slots.copy()
 
 
-def surroundings(state: GroupState, snapshot: Snapshot, neighbours: Neighbours) -> tuple[object, ...]:
-    """What besides amounts the group's placement depends on; compared by identity (`same_surroundings`)."""
-    about_pods = any(relates(snapshot.shapes[pod.shape]) or neighbours.sort(pod) is not None for pod in state.waiting)
-    on_storage = any(pod.volumes is not None for pod in state.waiting)
-    return (snapshot.presence if about_pods else None, snapshot.storage if on_storage else None)
+class Surroundings:
+    """What besides amounts a group's placement depends on, as objects that are others when something changed there."""
+
+    def __init__(self, snapshot: Snapshot, neighbours: Neighbours) -> None:
+        self._snapshot, self._neighbours = snapshot, neighbours
+        self._known: dict[tuple[str, Hashable], tuple[object, ...]] = {}
+
+    def of(self, state: GroupState) -> tuple[object, ...]:
+        """Return the counts that the waiting members ask for, and the storage if they have volumes."""
+        found: dict[tuple[str, Hashable], tuple[object, ...]] = {}
+        volumes = False
+        for pod in state.waiting:
+            volumes = volumes or pod.volumes is not None
+            key = (pod.shape, self._neighbours.sort(pod))
+            if key not in found:
+                known = self._known.get(key)
+                if known is None:
+                    known = self._known[key] = self._about(pod)
+                found[key] = known
+        return (self._snapshot.storage if volumes else None, *(one for part in found.values() for one in part))
+
+    def _about(self, pod: Pod) -> tuple[object, ...]:
+        shape, presence = self._snapshot.shapes[pod.shape], self._snapshot.presence
+        carriers = self._neighbours.carriers_before(pod)
+        if not carriers and not relates(shape):
+            return ()
+        tallies = (presence.tallies.get(selectors) for selectors in selections(shape))
+        return (presence.namespaces, presence.ports if shape.host_ports else None, *tallies, *carriers)
 
 
-def same_surroundings(before: tuple[object, ...], snapshot: Snapshot) -> bool:
-    """Whether nothing of that is another object now."""
-    presence, storage = before
-    return presence in (None, snapshot.presence) and storage in (None, snapshot.storage)
+def same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+    """Whether nothing is another object."""
+    return len(before) == len(now) and all(one is other for one, other in zip(before, now, strict=True))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scheduler.model.affinity import HostPort
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.presence import Carried, Presence, Selectors, Spots, carried, relates
-from scheduler.model.selecting import Labels, means
+from scheduler.model.selecting import Labels, SelectorIndex, means
 
 _PROFILES = 50_000
 
@@ -29,6 +29,7 @@ class Matches:
         self.carriers: list[tuple[Carried, int | None]] = []
         """Terms of placed pods, with the numbers of their selectors."""
         self._play: list[Selectors] = []
+        self._index = SelectorIndex()
         self._namespaces: Mapping[str, Labels] = {}
         self._found: dict[tuple[str, Labels], frozenset[int]] = {}
         self._number: dict[Selectors, int] = {}
@@ -43,6 +44,9 @@ class Matches:
             self._play, self._namespaces = play, presence.namespaces
             self._number = {selectors: number for number, selectors in enumerate(play)}
             self._found.clear()
+            self._index = SelectorIndex()
+            for selectors, number in self._number.items():
+                self._index.add(number, selectors)
         self.carriers = [(one, self._number[(one.term.selector,)]) for one in presence.carriers]
 
     def of(self, pod: Pod) -> frozenset[int]:
@@ -57,8 +61,8 @@ class Matches:
             labels = dict(pod.labels)
             found = self._found[key] = frozenset(
                 number
-                for number, selectors in enumerate(self._play)
-                if means(selectors, pod.namespace, labels, self._namespaces)
+                for number in self._index.candidates(pod.namespace, pod.labels)
+                if means(self._play[number], pod.namespace, labels, self._namespaces)
             )
         return found
 
@@ -105,6 +109,15 @@ class Neighbours:
             for one, number in (*self._matches.carriers, *self._new_carriers)
             if number in found
         ]
+
+    def carriers_before(self, pod: Pod) -> tuple[Spots, ...]:
+        """Where the carriers of terms that mean this pod were when the session began."""
+        found = self._matches.of(pod)
+        return (
+            tuple(self._presence.carriers[one] for one, number in self._matches.carriers if number in found)
+            if found
+            else ()
+        )
 
     def ports_in_use(self, wanted: Iterable[HostPort]) -> NDArray[np.bool_]:
         """The nodes on which some placed pod claims a port that conflicts with one of these."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from scheduler.framework.cache import Outcome, SessionCache, Settled, Told
 from scheduler.framework.fits import Fit
-from scheduler.framework.growth import AGAIN_AFTER, same_surroundings, surroundings
+from scheduler.framework.growth import AGAIN_AFTER, Surroundings, same
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Neighbours
@@ -75,6 +75,7 @@ class Session:
         self.waiting: dict[str, GroupState] = self._waiting()
         """Groups that may need something, sorted by key: with waiting members, or with an object and no members yet."""
         self.neighbours = Neighbours(snapshot.presence, len(snapshot.table.names), cache.matches, snapshot.shapes)
+        self._surroundings = Surroundings(snapshot, self.neighbours)
         self.placed: dict[str, str] = {}
         self.places: list[Place] = []
         self.placed_of: dict[str, list[Place]] = {}
@@ -302,7 +303,7 @@ class Session:
             why,
             answer,
             growth=self.cache.growth.count,
-            surroundings=() if answer is None else surroundings(state, self.snapshot, self.neighbours),
+            surroundings=() if answer is None else self._surroundings.of(state),
             searched=before.searched if before is not None and again else self.now,
             said=self.now,
         )
@@ -319,7 +320,7 @@ class Session:
         known = self.cache.outcomes.get(state.key)
         if known is None or known.state is not state or not known.surroundings or self.hooks.volatile:
             return None
-        if known.growth != self.cache.growth.count or not same_surroundings(known.surroundings, self.snapshot):
+        if known.growth != self.cache.growth.count or not same(known.surroundings, self._surroundings.of(state)):
             return None
         due = known.searched + AGAIN_AFTER
         if self.now >= due:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from scheduler.model.affinity import LabelSelector, PodSelector
+from scheduler.model.affinity import LabelSelector, PodSelector, Requirement
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -45,3 +45,48 @@ def means(
         one.labels is not None and selects(one.labels, labels) and reaches(one, namespace, namespaces)
         for one in selectors
     )
+
+
+def narrowest(selectors: tuple[PodSelector, ...]) -> Requirement | None:
+    """Return the requirement (In) that leaves the fewest label values, or None where there is none."""
+    needs = [need for one in selectors if one.labels for need in one.labels.requirements if need.operator == "In"]
+    return min(needs, key=lambda need: len(need.values), default=None)
+
+
+class SelectorIndex:
+    """Numbered selectors, found by the namespace and the labels of a pod without trying each of them."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[tuple[str, str, str], dict[int, None]] = {}
+        self._others: dict[str, dict[int, None]] = {}
+
+    def add(self, number: int, selectors: tuple[PodSelector, ...]) -> None:
+        """Add selectors."""
+        for bucket in self._buckets(selectors):
+            bucket[number] = None
+
+    def drop(self, number: int, selectors: tuple[PodSelector, ...]) -> None:
+        """Take selectors out."""
+        for bucket in self._buckets(selectors):
+            bucket.pop(number, None)
+
+    def candidates(self, namespace: str, labels: Labels) -> dict[int, None]:
+        """Return the numbers of all selectors that may mean a pod, and of few others."""
+        found: dict[int, None] = {}
+        for space in (namespace, _WIDE):
+            found.update(self._others.get(space, {}))
+            if self._by_label:
+                for key, value in labels:
+                    found.update(self._by_label.get((space, key, value), {}))
+        return found
+
+    def _buckets(self, selectors: tuple[PodSelector, ...]) -> list[dict[int, None]]:
+        first, need = selectors[0], narrowest(selectors)
+        spaces = first.namespaces if first.namespace_selector is None else (_WIDE,)
+        if need is None:
+            return [self._others.setdefault(space, {}) for space in spaces]
+        return [self._by_label.setdefault((space, need.key, value), {}) for space in spaces for value in need.values]
+
+
+_WIDE = ""
+"""No namespace has this name: selectors that may reach any."""

@@ -336,8 +336,11 @@ class World(Observer):
             allocatable = self.rest.get(resource_path("v1", "nodes", node))["status"]["allocatable"]
             used: dict[str, Fraction] = {"pods": Fraction(len(here))}
             for pod in here:
+                refused = any(one.get("reason") == "Infeasible" for one in pod["status"].get("conditions", []))
+                given = {one["name"]: one for one in pod["status"].get("containerStatuses", [])} if refused else {}
                 for container in pod["spec"]["containers"]:
-                    for key, value in container.get("resources", {}).get("requests", {}).items():
+                    asked = container.get("resources", {}).get("requests", {})
+                    for key, value in given.get(container["name"], {}).get("allocatedResources", asked).items():
                         used[key] = used.get(key, Fraction(0)) + parse_quantity(value)
             problems += [
                 f"node {node} holds {float(value)} of {allocatable.get(key, 0)} {key}"
