@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.framework.gangs import count_by_role
 from scheduler.framework.session import Session
@@ -44,10 +45,41 @@ def validate(session: Session) -> list[str]:
                 found.append(f"pod {one.namespace}/{one.pod} may not run on {one.node}")
             used[:, row] += session.request(shape)
             pods[row] += 1
+    found.extend(_neighbours(session, seen))
     for key in sorted(by_group):
         found.extend(_minimum(session.snapshot.groups[key], by_group[key]))
     found.extend(_capacity(session, used, pods))
     return found
+
+
+def _neighbours(session: Session, placed: Mapping[str, str]) -> list[str]:
+    """Host ports and required anti-affinity of the pods that were placed, each against everybody that is there now."""
+    found: list[str] = []
+    pods = {pod.uid: pod for place in session.places for pod in session.snapshot.groups[place.group].waiting}
+    for uid, node in sorted(placed.items()):
+        pod, row = pods.get(uid), session.row(node)
+        if pod is None or row is None:
+            continue
+        shape, name = session.snapshot.shapes[pod.shape], f"pod {pod.namespace}/{pod.name} on {node}"
+        found.extend(
+            f"{name} shares port {port.port}" for port in shape.host_ports if session.neighbours.claims(port, row) > 1
+        )
+        for term in shape.anti_affinity:
+            others = session.neighbours.count((term.selector,))
+            own = int(session.neighbours.means((term.selector,), pod))
+            if _in_domain(session, others, term.key, row) > own:
+                found.append(f"{name} is with a pod that it keeps away from, by {term.key}")
+        for one, carriers in session.neighbours.meeting(pod):
+            own = int(one.kind == "anti" and one.term in shape.anti_affinity)
+            if one.kind == "anti" and _in_domain(session, carriers, one.term.key, row) > own:
+                found.append(f"{name} is with a pod that keeps it away, by {one.term.key}")
+    return found
+
+
+def _in_domain(session: Session, counts: NDArray[np.int64], key: str, row: int) -> int:
+    """How many there are in the node's domain; none where it has no such label."""
+    ids = session.domains(key)[0]
+    return int(counts[ids == ids[row]].sum()) if ids[row] >= 0 else 0
 
 
 def _minimum(state: GroupState, places: list[Place]) -> list[str]:

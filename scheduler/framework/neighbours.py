@@ -128,6 +128,10 @@ class Neighbours:
                     found |= self._ports.get(other) > 0
         return found
 
+    def claims(self, port: HostPort, row: int) -> int:
+        """How many claims on a node conflict with this one, itself included when it is there."""
+        return sum(int(self._ports.get(other)[row]) for other in self._ports.names() if port.conflicts(other))
+
     def place(self, members: Sequence[tuple[Pod, int]], number: int) -> None:
         """Count pods on rows of the node table (number = 1), or take them back (-1)."""
         for pod, row in members:
