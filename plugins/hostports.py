@@ -15,6 +15,7 @@ class HostPorts:
     """See the module."""
 
     name = "hostports"
+    keeps = ("hostPorts",)
 
     def __init__(self, arguments: Arguments) -> None:
         pass

@@ -29,6 +29,7 @@ class InterPod:
     """See the module."""
 
     name = "interpod"
+    keeps = ("podAffinity",)
 
     def __init__(self, arguments: Arguments) -> None:
         self._hard_weight = arguments.integer("hardPodAffinityWeight", 1, high=100)

@@ -29,6 +29,7 @@ class Spreading:
     """See the module."""
 
     name = "spreading"
+    keeps = ("spread",)
 
     def __init__(self, arguments: Arguments) -> None:
         self._classes: tuple[NodeClass, ...] = ()

@@ -63,6 +63,7 @@ class Volumes:
     """See the module."""
 
     name = "volumes"
+    keeps = ("volumes",)
 
     def __init__(self, arguments: Arguments) -> None:
         self._reach = Reach()

@@ -30,6 +30,11 @@ VOLCANO_PLUGINS: Mapping[str, str] = {
     "capacity": "queues",
     "network-topology-aware": "topology",
 }
+VOLCANO_PARTS: Mapping[str, tuple[str, ...]] = {
+    "predicates": ("hostports", "volumes", "spreading", "interpod"),
+    "nodeorder": ("imagelocality",),
+}
+"""Plugins that are parts of one plugin there."""
 
 
 class ConfigError(ValueError):
@@ -238,6 +243,10 @@ def _tiers(
                 arguments = {}
             weight = _integer(f"{where}.weight", spec.get("weight", 1), low=0, high=1_000_000)
             plugins.append(PluginConfig(name=ours, weight=weight, arguments=arguments))
+            for more in VOLCANO_PARTS.get(ours, ()) if volcano else ():
+                if more in known and more not in seen:
+                    seen[more] = where
+                    plugins.append(PluginConfig(name=more, weight=weight))
         tiers.append(tuple(plugins))
     return tuple(tiers)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from scheduler.framework.gangs import is_running, not_found
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
+from scheduler.model.pods import Pod
 from scheduler.model.verdict import Code, Verdict, verdict
 
 
@@ -19,10 +20,26 @@ def malformed(session: Session, state: GroupState) -> Verdict | None:
         return verdict(Code.MISCONFIGURED, field=first.field, message=first.message, problems=len(group.problems))
     if state.missing_object or group.deleting:
         return not_found(state)
+    for pod in state.waiting if session.hooks.unkept else ():
+        field = unkept_field(pod, session)
+        if field:
+            return verdict(Code.BAD_CONSTRAINTS, field=field, message="no configured plugin keeps this rule")
     fields = {field: None for pod in state.waiting for field in session.snapshot.shapes[pod.shape].unsupported}
     if fields:
         return verdict(Code.BAD_CONSTRAINTS, field=", ".join(sorted(fields)), message="not supported by this version")
     return None
+
+
+def unkept_field(pod: Pod, session: Session) -> str:
+    """Return the field of a pod's spec that must hold and that no configured plugin looks at, or ""."""
+    shape = session.snapshot.shapes[pod.shape]
+    asked = {
+        "hostPorts": ("spec.containers[].ports[].hostPort", shape.host_ports),
+        "podAffinity": ("spec.affinity", shape.affinity or shape.anti_affinity),
+        "spread": ("spec.topologySpreadConstraints", any(term.hard for term in shape.spread)),
+        "volumes": ("spec.volumes", pod.volumes is not None),
+    }
+    return next((asked[rule][0] for rule in sorted(session.hooks.unkept) if asked[rule][1]), "")
 
 
 def gate(session: Session, state: GroupState) -> Verdict | None:

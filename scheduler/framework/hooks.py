@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.framework.protocols import HOOKS, Misfit, NoOpinion, Only, Opinion, View, Wish
+from scheduler.framework.protocols import HOOKS, KEEPS, Misfit, NoOpinion, Only, Opinion, View, Wish
 from scheduler.framework.registry import Configured
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations, Scored, combined
 from scheduler.model.groups import GroupState
@@ -62,6 +62,8 @@ class Hooks:
         self.volatile = any(configured.volatile for configured in plugins)
         self.spreads = any(configured.weight and getattr(configured.plugin, "spreads", False) for configured in plugins)
         """Whether members of one gang are to be laid out evenly instead of on few nodes."""
+        self.unkept = frozenset(KEEPS).difference(*(getattr(one.plugin, "keeps", ()) for one in plugins))
+        """Rules of pod specs that no plugin of the configuration keeps."""
         self._of: dict[str, tuple[_Hook, ...]] = {
             hook: tuple(
                 _Hook(configured, hook, call)

@@ -281,9 +281,14 @@ HOOKS = (
 )
 
 
+KEEPS = ("hostPorts", "podAffinity", "spread", "volumes")
+"""Rules of a pod's spec that must hold; a pod with one that no configured plugin `keeps` waits and says so."""
+
+
 class Plugin(Protocol):
-    """What every plugin has. Two more attributes are read where present: `volatile` (see above), and `spreads`, with
-    which a gang's members are laid out evenly over the nodes instead of on as few as possible."""
+    """What every plugin has. Three more attributes are read where present: `volatile` (see above); `spreads`, with
+    which a gang's members are laid out evenly over the nodes instead of on as few as possible; and `keeps`, those of
+    `KEEPS` that the plugin sees to."""
 
     @property
     def name(self) -> str:

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from plugins import built_in
 from scheduler.app import RunOptions, load_configuration, with_options
 from scheduler.config import ConfigError, SchedulerConfiguration, parse, parse_duration
+from scheduler.framework.hooks import Hooks
 
 ACTIONS, PLUGINS = ("enqueue", "allocate"), ("gang", "priority", "predicates", "queues", "binpack")
 HEAD = {"apiVersion": "config.muster.sh/v1alpha1", "kind": "SchedulerConfiguration"}
@@ -117,6 +119,14 @@ def test_volcanos_configuration_is_taken_over_and_what_is_left_out_is_said() -> 
     assert any('"drf"' in warning for warning in config.warnings)
     assert any('"backfill"' in warning for warning in config.warnings)
     assert any("arguments of binpack" in warning for warning in config.warnings)
+
+
+def test_volcanos_predicates_are_several_plugins_here() -> None:
+    document = yaml.safe_load("{actions: allocate, tiers: [{plugins: [{name: predicates}, {name: nodeorder}]}]}")
+    config = parse(document, actions=ACTIONS, plugins=built_in().names())
+    names = ["predicates", "hostports", "volumes", "spreading", "interpod", "nodeorder", "imagelocality"]
+    assert [[plugin.name for plugin in tier] for tier in config.tiers] == [names]
+    assert Hooks(built_in().build(config.tiers)).unkept == frozenset()
 
 
 def test_a_file_that_is_not_yaml_or_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:

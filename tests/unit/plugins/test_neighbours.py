@@ -18,7 +18,7 @@ from scheduler.model.affinity import (
 from scheduler.model.nodes import HOSTNAME
 from scheduler.model.pods import Shape
 from scheduler.model.verdict import Code
-from tests.unit.framework.world import World, shape
+from tests.unit.framework.world import World, shape, with_plugins
 
 ZONE = "zone"
 
@@ -264,3 +264,26 @@ def test_following_somebody_who_is_not_there_may_still_come_true() -> None:
     w.running("db", "n3", labels=labelled("db"))
     w.session()
     assert nodes(w) == {"p": "n3"}
+
+
+@pytest.mark.parametrize(
+    ("of", "field"),
+    [
+        (shape(host_ports=(HostPort(80),)), "hostPort"),
+        (near("w"), "spec.affinity"),
+        (away("w"), "spec.affinity"),
+        (evenly("w"), "spec.topologySpreadConstraints"),
+        (evenly("w", hard=False), ""),
+    ],
+)
+def test_a_rule_that_no_configured_plugin_keeps_is_not_ignored(of: Shape, field: str) -> None:
+    w = World(with_plugins(["gang", "predicates", "binpack"])).node("n", cpu=8)
+    w.pod("p", of)
+    w.session()
+    assert w.result is not None
+    if not field:
+        assert w.placed == {"p": "n"}
+        return
+    (verdict,) = w.result.verdicts.values()
+    assert verdict.code is Code.BAD_CONSTRAINTS
+    assert field in str(verdict.fact("field"))
