@@ -12,11 +12,14 @@ from scheduler.model.affinity import Requirement
 from scheduler.model.nodes import HOSTNAME, NodeClass, Taint
 from scheduler.model.pods import SelectorTerm, Shape, Toleration
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
+_LARGEST = 2**63 - 1
 
 
 def _integer(text: str) -> int | None:
-    return int(text) if _INTEGER.fullmatch(text) else None
+    """Return the number that a text is, if 64 bits hold it."""
+    number = int(text) if len(text) < 1000 and _INTEGER.fullmatch(text) else None
+    return number if number is None or -_LARGEST - 1 <= number <= _LARGEST else None
 
 
 def _compare(operator: str, left: str | None, right: str) -> bool:

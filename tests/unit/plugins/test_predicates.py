@@ -37,6 +37,8 @@ def term(*needs: tuple[str, str, tuple[str, ...]], fields: tuple[Requirement, ..
         ("DoesNotExist", (), "x", False), ("DoesNotExist", (), None, True),
         ("Gt", ("3",), "4", True), ("Gt", ("3",), "3", False), ("Gt", ("3",), "many", False),
         ("Gt", ("3",), None, False),
+        ("Gt", ("3",), "9223372036854775807", True), ("Gt", ("3",), "9223372036854775808", False),
+        ("Lt", ("3",), "-9223372036854775809", False), ("Gt", ("3",), "0000000000000000000000004", True),
         ("Gt", ("x",), "4", False), ("Gt", ("1", "2"), "4", False), ("Gt", ("3",), "1_0", False),
         ("Lt", ("3",), "-1", True), ("Lt", ("3",), "3", False),
         ("Matches", ("a",), "a", False),
