@@ -11,7 +11,8 @@ from scheduler.framework.session import Session
 from scheduler.model.rules import Follow, MemberRule, Repel, Spread
 from scheduler.model.verdict import Verdict
 
-_PORTS = "free ports for the requested pod ports"
+_PORTS = "the requested host ports"
+_FREE_PORTS = "node(s) didn't have free ports for the requested pod ports"
 _OPENINGS = ("node(s) didn't match ", "node(s) didn't satisfy ", "node(s) didn't have ", "node(s) ")
 
 
@@ -57,6 +58,8 @@ def without(relations: Relations, topic: str) -> Relations:
 
 
 def _of_reason(reason: str) -> str:
+    if reason == _FREE_PORTS:
+        return _PORTS
     for opening in _OPENINGS:
         if reason.startswith(opening):
             return reason.removeprefix(opening).partition(" (")[0]

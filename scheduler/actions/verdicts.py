@@ -51,7 +51,7 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
         "nodes": int(np.logical_or.reduce([room.mask for room in rooms]).sum()),
         "short": max(0, needed - free),
         "largest": int(held.max(initial=0)),
-        "placeable": _placeable(session, ask, rooms),
+        "placeable": _placeable(session, ask, rooms, relations),
     }
     if scarce.kind.role:
         facts["role"] = scarce.kind.role
@@ -62,17 +62,15 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
     if not could_ever(session, ask):
         permanent = True
         hard = binding(session, ask, empty=True)
-        facts |= (
-            {"message": f"not even an empty cluster has {hard}"}
-            if hard
-            else _limits(session, rooms, scarce, resource, needed)
-        )
+        if hard:
+            facts = _but_rules(facts, f"an empty cluster has room, but not with {hard}")
+        else:
+            facts |= _limits(session, rooms, scarce, resource, needed)
     elif not answer.proven:
         code = Code.SEARCH_BUDGET_EXHAUSTED
     elif hard := binding(session, ask):
         code = Code.TOPOLOGY
-        facts = {name: value for name, value in facts.items() if name != "holders"}
-        facts |= {"message": f"there is room, but not with {hard}"}
+        facts = _but_rules(facts, f"there is room, but not with {hard}")
     elif (level := _binding_level(session, ask)) is not None:
         code = Code.TOPOLOGY
         facts |= _best_domain(session, level, scarce, resource, needed)
@@ -85,6 +83,12 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
         total=len(session.table.names),
         permanent=permanent,
     )
+
+
+def _but_rules(facts: dict[str, Fact], message: str) -> dict[str, Fact]:
+    """What is told where rules are the cause: that, and no amounts that are free or missing."""
+    kept = ("members", "resource", "needed", "nodes", "placeable", "role")
+    return {**{name: value for name, value in facts.items() if name in kept}, "message": message}
 
 
 def _told(value: Fact) -> Fact:
@@ -121,10 +125,10 @@ def _scarcest(session: Session, rooms: list[Room], scarce: Room) -> tuple[str, i
     return chosen
 
 
-def _placeable(session: Session, ask: Ask, rooms: list[Room]) -> int:
+def _placeable(session: Session, ask: Ask, rooms: list[Room], relations: Relations) -> int:
     """How many of the members could start now if the others were not needed."""
     wanted = sum(room.wanted for room in rooms)
-    if len(rooms) == 1 and not ask.wishes:
+    if len(rooms) == 1 and not ask.wishes and not relations.rules:
         return min(wanted, rooms[0].total)
     answer = solve(session, replace(ask, each=True, roles=()))
     return min(wanted, sum(int(counts.sum()) for _, counts in answer.parts)) if isinstance(answer, Found) else 0

@@ -287,3 +287,37 @@ def test_a_rule_that_no_configured_plugin_keeps_is_not_ignored(of: Shape, field:
     (verdict,) = w.result.verdicts.values()
     assert verdict.code is Code.BAD_CONSTRAINTS
     assert field in str(verdict.fact("field"))
+
+
+def test_the_reason_names_the_rule_and_not_amounts_that_are_there() -> None:
+    w = world()
+    w.running("dns", "n1", shape(host_ports=(HostPort(53),)))
+    w.gang("g", 4, of=shape(cpu=1, host_ports=(HostPort(53),)))
+    w.session()
+    verdict = w.verdict("g")
+    assert verdict is not None and not verdict.permanent
+    assert verdict.fact("message") == "there is room, but not with the requested host ports"
+    assert (verdict.fact("placeable"), verdict.fact("free"), verdict.fact("short")) == (3, None, None)
+    assert dict(verdict.nodes) == {"node(s) didn't have free ports for the requested pod ports": 4}
+
+
+def test_the_reason_of_a_gang_that_no_cluster_of_this_size_holds_names_the_rule() -> None:
+    w = world()
+    w.gang("g", 5, of=away("w"), pod={"labels": labelled("w")})
+    w.session()
+    verdict = w.verdict("g")
+    assert verdict is not None and verdict.permanent
+    assert verdict.fact("message") == "an empty cluster has room, but not with pod anti-affinity rules"
+    assert verdict.fact("placeable") == 4
+
+
+def test_a_gang_that_lacks_an_amount_says_so_although_it_has_rules() -> None:
+    w = world()
+    w.running("hog", "n3", shape(cpu=16))
+    w.gang("g", 3, of=shape(cpu=12, anti_affinity=(PodTerm(app("w"), HOSTNAME),)), pod={"labels": labelled("w")})
+    w.gang("h", 2, of=shape(cpu=12), created=1.0)
+    w.session()
+    verdict = w.verdict("g")
+    assert verdict is not None and verdict.code is Code.RESOURCES
+    assert verdict.fact("message") is None
+    assert dict(verdict.nodes) == {"Insufficient cpu": 4}
