@@ -167,7 +167,9 @@ class Allows(Protocol):
 class Fits(Protocol):
     """Called once for each pair of shape and node class; the answer is kept, across sessions, while both exist.
 
-    May read its two arguments only. Amounts of resources and pod slots are not its business.
+    May read its two arguments only. Amounts of resources and pod slots are not its business, nor are rules about other
+    pods (affinity, spread, host ports): the shape comes without them, so that shapes that are alike in the rest share
+    one answer.
     """
 
     def fits(self, shape: Shape, node_class: NodeClass) -> Misfit | None:
