@@ -47,7 +47,7 @@ class Counts:
     def __init__(self) -> None:
         self._on: dict[Any, dict[str, int]] = {}
         self._shown: dict[Any, Spots] = {}
-        self.changed = False
+        self._stale: dict[Any, None] = {}
 
     def add(self, key: Hashable, node: str, number: int) -> None:
         """Add to (number < 0: take from) what is on a node."""
@@ -59,35 +59,51 @@ class Counts:
             on.pop(node, None)
             if not on:
                 del self._on[key]
-        self._shown.pop(key, None)
-        self.changed = True
+        self._stale[key] = None
 
     def drop(self, key: Hashable) -> None:
         """Forget a key."""
         self._on.pop(key, None)
-        self._shown.pop(key, None)
-        self.changed = True
+        self._stale[key] = None
 
     def moved(self) -> None:
-        """Forget what was shown: the rows of the nodes are others now."""
-        self._shown.clear()
-        self.changed = True
+        """Show everything anew: the rows of the nodes are others now."""
+        self._stale.update(dict.fromkeys((*self._on, *self._shown)))
 
-    def spots(self, key: Hashable, rows: Mapping[str, int]) -> Spots:
-        """Return where they are; the same object as before when nothing changed."""
-        known = self._shown.get(key)
-        if known is None:
-            found = [(rows[node], number) for node, number in self._on.get(key, {}).items() if node in rows]
-            pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
-            pairs = pairs[np.argsort(pairs[:, 0])]
-            known = Spots(pairs[:, 0].astype(np.intp), pairs[:, 1].copy())
-            known.rows.flags.writeable = known.counts.flags.writeable = False
-            self._shown[key] = known
-        return known
+    @property
+    def changed(self) -> bool:
+        """Whether anything changed since `refresh`."""
+        return bool(self._stale)
 
-    def all(self, rows: Mapping[str, int]) -> dict[Any, Spots]:
-        """Return all keys with their spots."""
-        return {key: self.spots(key, rows) for key in self._on}
+    def refresh(self, rows: Mapping[str, int]) -> None:
+        """Bring what is shown up to date; what did not change stays the same object."""
+        for key in self._stale:
+            on = self._on.get(key)
+            if on is None:
+                self._shown.pop(key, None)
+            else:
+                self._shown[key] = _spots(on, rows)
+        self._stale.clear()
+
+    def spots(self, key: Hashable) -> Spots:
+        """Return where they are, as of `refresh`."""
+        return self._shown.get(key, NOWHERE)
+
+    def all(self) -> dict[Any, Spots]:
+        """Return all keys with their spots, as of `refresh`."""
+        return dict(self._shown)
+
+
+def _spots(on: Mapping[str, int], rows: Mapping[str, int]) -> Spots:
+    found = [(rows[node], number) for node, number in on.items() if node in rows]
+    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+    pairs = pairs[np.argsort(pairs[:, 0])]
+    made = Spots(pairs[:, 0].astype(np.intp), pairs[:, 1].copy())
+    made.rows.flags.writeable = made.counts.flags.writeable = False
+    return made
+
+
+NOWHERE = _spots({}, {})
 
 
 class Tallies:
@@ -332,19 +348,23 @@ class Tallies:
             for counts in (self._tally, self._carriers, self._ports):
                 counts.moved()
         last = self._presence
-        tallies = last.tallies
+        tallies, carriers, ports = last.tallies, last.carriers, last.ports
         if self._tally.changed or self._wanted_changed:
+            self._tally.refresh(self._rows)
             wanted = {
                 selectors: None
                 for shape, (_, waiting) in self._using.items()
                 if waiting
                 for selectors in self._interests[shape].selections
             }
-            tallies = {one: self._tally.spots(self._number[one], self._rows) for one in wanted}
-        carriers = self._carriers.all(self._rows) if self._carriers.changed else last.carriers
-        ports = self._ports.all(self._rows) if self._ports.changed else last.ports
+            tallies = {one: self._tally.spots(self._number[one]) for one in wanted}
+        if self._carriers.changed:
+            self._carriers.refresh(self._rows)
+            carriers = self._carriers.all()
+        if self._ports.changed:
+            self._ports.refresh(self._rows)
+            ports = self._ports.all()
         namespaces = dict(self._namespaces) if self._namespaces_changed else last.namespaces
-        self._tally.changed = self._carriers.changed = self._ports.changed = False
         self._wanted_changed = self._namespaces_changed = False
         fresh = Presence(tallies, carriers, ports, namespaces)
         same = all(
