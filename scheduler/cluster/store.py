@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from sys import intern
 
 from scheduler.cluster import feed
 from scheduler.cluster.members import group_key, group_state, holder
 from scheduler.cluster.node_table import GrowingTable
+from scheduler.cluster.sharing import Sharing
 from scheduler.cluster.storage import StorageBook
 from scheduler.cluster.tallies import Tallies
 from scheduler.model.bindrequest import BindRequest
@@ -27,7 +27,6 @@ from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
 from scheduler.model.rejections import rejected
 from scheduler.model.resources import Amounts, add, scale
-from scheduler.model.selecting import Labels
 from scheduler.model.snapshot import NoGood, Snapshot
 
 REJECTION_COOL_DOWN = 30.0
@@ -76,9 +75,7 @@ class Store:
         self._foreign: dict[str, dict[str, None]] = {}
         self._named: dict[str, frozenset[str]] = {}
         self._tallies = Tallies(self._placed)
-        self._label_sets: dict[Labels, Labels] = {}
-        self._image_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
-        self._images: dict[tuple[str, int], tuple[str, int]] = {}
+        self._sharing = Sharing()
         self._dialects: dict[str, bool] = {}
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -166,9 +163,7 @@ class Store:
             self._named[shape.key] = frozenset(names)
 
     def _set_node(self, node: Node) -> None:
-        if node.images:
-            shared = tuple(self._images.setdefault(image, image) for image in node.images)
-            object.__setattr__(node, "images", shared)
+        self._sharing.node(node, len(self._nodes))
         fresh = node.name not in self._table
         self._nodes[node.name] = node
         self._table.set_node(node)
@@ -182,7 +177,7 @@ class Store:
         if old is not None and replace(pod, resource_version=old.resource_version) == old:
             return
         self._pods[pod.uid] = pod
-        self._share_labels(pod)
+        self._sharing.pod(pod, len(self._pods))
         if pod.node or pod.finished:
             self._assumed.pop(pod.uid, None)
         if pod.ours:
@@ -199,20 +194,6 @@ class Store:
         if cause and not (old is not None and rejected(old)):
             self._no_goods.append(NoGood(node=pod.node, until=now + REJECTION_COOL_DOWN, cause=cause, shape=pod.shape))
         self.changed = True
-
-    def _share_labels(self, pod: Pod) -> None:
-        """Let pods with equal labels, and with equal images, share one value."""
-        if pod.images:
-            object.__setattr__(pod, "images", self._image_sets.setdefault(pod.images, pod.images))
-        if not pod.labels:
-            return
-        known = self._label_sets.get(pod.labels)
-        if known is None:
-            known = tuple((intern(key), intern(value)) for key, value in pod.labels)
-            if len(self._label_sets) > 2 * len(self._pods):
-                self._label_sets.clear()
-            self._label_sets[known] = known
-        object.__setattr__(pod, "labels", known)
 
     def _placed(self) -> Iterator[tuple[Pod, str]]:
         """Every pod that is charged to a node."""
