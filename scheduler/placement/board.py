@@ -32,6 +32,14 @@ class Board:
 
     def cap(self, number: int) -> Ints:
         """Return the pods of a kind that each node still takes, limits and shares of domains aside."""
+        cap = self.room(number)
+        for follow in self.instance.follows:
+            if number in follow.followers:
+                cap[~self._followed(follow, number, cap)] = 0
+        return cap
+
+    def room(self, number: int) -> Ints:
+        """As `cap`, as if what the kind follows were everywhere."""
         instance = self.instance
         kind = instance.kinds[number]
         cap: Ints = self._caps[number] - self.x[number]
@@ -50,9 +58,6 @@ class Board:
             for mine, other in ((exclusion.ours, exclusion.theirs), (exclusion.theirs, exclusion.ours)):
                 if number in mine:
                     cap[self._hosting(other, exclusion.ids)] = 0
-        for follow in instance.follows:
-            if number in follow.followers:
-                cap[~self._followed(follow, number, cap)] = 0
         for spread in instance.spreads:
             if number in spread.counted and number not in spread.carriers:
                 np.minimum(cap, self._beside(spread), out=cap)

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.placement.counting import keep, segment_sums
+from scheduler.placement.between import Following
+from scheduler.placement.counting import keep, kept, limits_of, segment_sums
 from scheduler.placement.instance import Instance, Ints
-from scheduler.placement.levelling import most
+from scheduler.placement.levelling import Pairs, ceilings, nested, rooms, widest_first
 
 _EXACT = 2**62
 """Sums beyond it are not exact; such a row is not used."""
@@ -47,6 +48,54 @@ def bound(instance: Instance) -> Bounds:
     if not any(needed):
         room = fits.sum(axis=0).astype(np.float64)
     return Bounds(fits, alive, room)
+
+
+def most(instance: Instance, number: int) -> Ints:
+    """Return a number for each segment that no placement of the kind exceeds."""
+    kind = instance.kinds[number]
+    best = segment_sums(kind.cap, instance.segments, instance.segment_count)
+    tops = [kept(instance, kind, kind.cap, p.ids, p.limits // p.weights[number]) for p in limits_of(instance, number)]
+    parts = widest_first([part for part in instance.spreads if number in part.carriers])
+    for part in parts:
+        reach = sum((instance.kinds[n].cap for n in part.counted), np.zeros(instance.size, dtype=np.int64))
+        tops.append(ceilings(instance, part, number, kind.cap, part.present, reach))
+    if len(parts) > 1 and len(instance.kinds) == 1 and nested(parts, kind.cap):
+        tops.append(rooms(instance, parts, number, kind.cap, [part.present for part in parts])[1][0])
+    for top in tops:
+        best = np.minimum(best, segment_sums(top, instance.segments, instance.segment_count))
+    for kinds, ids in instance.partial:
+        if number in kinds:
+            best = np.minimum(best, _largest(instance, kind.cap, ids, 1))
+    for follow in instance.follows:
+        if number in follow.followers:
+            best = np.minimum(best, _behind(instance, follow, kind.cap))
+    return best
+
+
+def _behind(instance: Instance, rule: Following, cap: Ints) -> Ints:
+    """Return how many followers fit where somebody is already, and in as many more domains as somebody could go to."""
+    leaders = sum(
+        min(instance.kinds[n].total, sum(instance.problem.demands[d].count for d in instance.kinds[n].members))
+        for n in rule.targets
+    )
+    best: Ints | None = None
+    for ids, present in zip(rule.ids, rule.present, strict=True):
+        there = (ids >= 0) & (present[np.maximum(ids, 0)] if present.size else False)
+        fits = segment_sums(np.where(there, cap, 0), instance.segments, instance.segment_count)
+        fits = fits + _largest(instance, np.where(there, 0, cap), ids, leaders)
+        best = fits if best is None else np.minimum(best, fits)
+    assert best is not None
+    return best
+
+
+def _largest(instance: Instance, cap: Ints, ids: Ints, count: int) -> Ints:
+    """Return, for each segment, how many pods the largest so many domains take."""
+    pairs = Pairs.make(ids, instance.segments)
+    sums = pairs.sums(cap)
+    order = np.lexsort((-sums, pairs.segment))
+    segment = pairs.segment[order]
+    rank = np.arange(order.size) - np.searchsorted(segment, segment, side="left")
+    return segment_sums(np.where(rank < count, sums[order], 0), segment, instance.segment_count)
 
 
 def _least(instance: Instance) -> list[int]:

@@ -7,9 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.placement.bounds import Bounds
+from scheduler.placement.bounds import Bounds, most
 from scheduler.placement.instance import Instance, Ints
-from scheduler.placement.levelling import most
 from scheduler.placement.problem import BestDomain, Infeasible, Shortage
 
 

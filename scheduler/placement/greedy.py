@@ -22,7 +22,7 @@ from scheduler.placement.counting import limits_of, running, segment_sums, trunc
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.levelling import share_out, widest_first
 from scheduler.placement.standing import grouping, holds
-from scheduler.placement.worlds import arranged, worlds
+from scheduler.placement.worlds import arranged, seeded, worlds
 
 _THOROUGH, _HASTY = 4, 3
 """So many worlds are searched in all ways; later ones in the first few, where rules are open."""
@@ -165,15 +165,19 @@ def _place(board: Board, number: int, need: Ints, way: Way, later: Sequence[int]
     """Place up to `need` pods of a kind in each segment; return how many were."""
     instance = board.instance
     got = np.zeros(instance.segment_count, dtype=np.int64)
+    if instance.follows and amounts:
+        seats = seeded(board, number, int(need.max(initial=0)), amounts)
+        if seats is not None:
+            got = _take(board, number, seats, need, way, later, amounts)
+            need = need - got
     if way.nodes == "even":
         cap = board.cap(number)
         hosts = segment_sums((cap > 0).astype(np.int64), instance.segments, instance.segment_count)
         each = -(-need // np.maximum(hosts, 1))
         level = each[0] if instance.segments is None else each[np.maximum(instance.segments, 0)]
-        got = _take(board, number, np.minimum(cap, level), need, way, later, amounts)
-        if (got >= need).all():
-            return got
-    return got + _take(board, number, board.cap(number), need - got, way, later, amounts)
+        more = _take(board, number, np.minimum(cap, level), need, way, later, amounts)
+        got, need = got + more, need - more
+    return got + _take(board, number, board.cap(number), need, way, later, amounts)
 
 
 def _take(
@@ -338,6 +342,7 @@ def grow(instance: Instance, draft: Draft, caps: Sequence[Ints], way: Way) -> Dr
     """Add as many pods as the nodes of the draft's segment and the limits take, earlier demands first."""
     board = Board(instance, caps)
     counts = list(draft.counts)
+    highs = [sum(instance.composition.highs[d] for d in kind.members) for kind in instance.kinds]
     for number in range(len(instance.kinds)):
         nodes = np.flatnonzero(draft.x[number])
         board.put(number, nodes, draft.x[number, nodes])
@@ -348,5 +353,5 @@ def grow(instance: Instance, draft: Draft, caps: Sequence[Ints], way: Way) -> Dr
         if room > 0:
             need = np.zeros(instance.segment_count, dtype=np.int64)
             need[draft.segment] = room
-            counts[demand] += int(_place(board, instance.kind_of[demand], need, way, (), ()).sum())
+            counts[demand] += int(_place(board, instance.kind_of[demand], need, way, (), highs).sum())
     return Draft(board.x, counts, draft.segment) if holds(instance, board.x) else draft

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.placement.between import Spreading
-from scheduler.placement.counting import fill, fullness, kept, limits_of, segment_sums, truncate
+from scheduler.placement.counting import fill, fullness, segment_sums, truncate
 from scheduler.placement.instance import Instance, Ints, Kind
 
 _FEW = 40
@@ -195,22 +195,6 @@ def _best(pairs: Pairs, cap: Ints, scores: Ints) -> Ints:
     best = np.full(pairs.domain.size, np.iinfo(np.int64).min // 2)
     nodes = np.flatnonzero((cap > 0) & (pairs.of >= 0))
     np.maximum.at(best, pairs.of[nodes], scores[nodes])
-    return best
-
-
-def most(instance: Instance, number: int) -> Ints:
-    """Return a number for each segment that no placement of the kind exceeds."""
-    kind = instance.kinds[number]
-    best = segment_sums(kind.cap, instance.segments, instance.segment_count)
-    tops = [kept(instance, kind, kind.cap, p.ids, p.limits // p.weights[number]) for p in limits_of(instance, number)]
-    parts = widest_first([part for part in instance.spreads if number in part.carriers])
-    for part in parts:
-        reach = sum((instance.kinds[n].cap for n in part.counted), np.zeros(instance.size, dtype=np.int64))
-        tops.append(ceilings(instance, part, number, kind.cap, part.present, reach))
-    if len(parts) > 1 and len(instance.kinds) == 1 and nested(parts, kind.cap):
-        tops.append(rooms(instance, parts, number, kind.cap, [part.present for part in parts])[1][0])
-    for top in tops:
-        best = np.minimum(best, segment_sums(top, instance.segments, instance.segment_count))
     return best
 
 

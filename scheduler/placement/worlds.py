@@ -11,8 +11,9 @@ from itertools import islice, product
 
 import numpy as np
 
+from scheduler.placement.board import Board
 from scheduler.placement.bounds import Bounds
-from scheduler.placement.counting import segment_sums
+from scheduler.placement.counting import segment_sums, truncate
 from scheduler.placement.instance import Instance, Ints
 
 _SEGMENTS = 16
@@ -132,3 +133,34 @@ def arranged(instance: Instance, numbers: Sequence[int]) -> list[int]:
         result.append(free[0])
         left.remove(free[0])
     return result
+
+
+def seeded(board: Board, number: int, need: int, amounts: Sequence[int]) -> Ints | None:
+    """Return caps that put one pod of a followed kind into each of the domains that its followers will need.
+
+    Those that take the most followers come first, as many as hold all of them. None: nobody needs this kind to begin.
+    """
+    instance = board.instance
+    for rule in instance.follows:
+        behind = [n for n in rule.followers if n != number and amounts[n] > 0]
+        if number not in rule.targets or number in rule.followers or not behind:
+            continue
+        ids, present = max(zip(rule.ids, rule.present, strict=True), key=lambda level: _width(level[0]))
+        cap = board.cap(number)
+        begun = present.copy()
+        begun[ids[(board.x[list(rule.targets)].sum(axis=0) > 0) & (ids >= 0)]] = True
+        room = np.full(begun.size, np.inf)
+        for other in behind:
+            room = np.minimum(
+                room, segment_sums(np.where(ids >= 0, board.room(other), 0), ids, begun.size) / amounts[other]
+            )
+        room[segment_sums(np.where(ids >= 0, cap, 0), ids, begun.size) == 0] = 0
+        order = np.argsort(-np.where(begun, 0, room), kind="stable")
+        missing = 1 - float(room[begun].sum())
+        enough = int(np.searchsorted(np.cumsum(room[order]), missing)) + 1 if missing > 0 else 0
+        chosen = np.zeros(begun.size, dtype=np.bool_)
+        chosen[order[: min(need, enough)]] = True
+        chosen &= (room > 0) & ~begun
+        allowed = np.where((ids >= 0) & chosen[np.maximum(ids, 0)], cap, 0)
+        return truncate(allowed, np.where(allowed > 0, ids, -1), 1)
+    return None

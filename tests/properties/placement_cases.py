@@ -421,3 +421,28 @@ def _crossing_rule(random, kinds, number, size) -> object:
     if which == "cap":
         return Cap(level, tuple((d, int(random.integers(0, 3))) for d in some()), over(level, [0, 1, 2, 3, 4, 6]))
     return Once(str(random.choice(["gpu", "disk"])), int(random.integers(0, 3)), some(), random.random(size) < 0.3)
+
+
+def larger_crossing(seed: int) -> PlacementProblem:
+    """A problem of up to 30 nodes in three zones, with rules between pods: too large to try everything."""
+    random = np.random.default_rng(seed)
+    size, number = int(random.integers(6, 31)), int(random.integers(1, 5))
+    nodes = NodeView(
+        names=[f"n{node}" for node in range(size)],
+        resources=("gpu", "disk"),
+        free=np.stack([random.choice([0, 1, 2, 4, 8], size), random.integers(0, 6, size)]).astype(np.int64),
+        slots=random.integers(2, 12, size).astype(np.int64),
+        domains={
+            "zone": np.sort(random.integers(0, 3, size)).astype(np.int32),
+            "rack": np.where(random.random(size) < 0.9, random.integers(0, 3, size), -1).astype(np.int32),
+        },
+    )
+    demands = []
+    for index in range(number):
+        count = int(random.integers(1, 13))
+        requests = np.array([random.choice([0, 1, 1, 2, 3]), random.choice([0, 0, 1])], dtype=np.int64)
+        mask = random.random(size) < 0.8 if random.random() < 0.3 else None
+        demands.append(Demand(f"d{index}", requests, count, int(random.choice([0, count, count // 2])), mask))
+    rules = tuple(_crossing_rule(random, MEMBER_RULES, number, size) for _ in range(random.integers(1, 5)))
+    budget = Budget(deterministic_time=20.0, wall_limit=120.0, max_domains=1000)
+    return PlacementProblem(nodes, tuple(demands), rules, budget=budget, maximize=bool(random.random() < 0.4))

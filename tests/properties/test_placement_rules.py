@@ -11,7 +11,7 @@ import pytest
 from scheduler.placement import Infeasible, Placement, explain, place, verify
 from scheduler.placement.engine import place_by
 from scheduler.placement.relax import without
-from tests.properties.placement_cases import MEMBER_RULES, allowed, as_table, crossing, most
+from tests.properties.placement_cases import MEMBER_RULES, allowed, as_table, crossing, larger_crossing, most
 
 SEEDS = int(os.environ.get("MUSTER_SEEDS", "300"))
 MIXTURES = [*((kind,) for kind in MEMBER_RULES), ("follow", "spread"), ("repel", "spread", "follow")]
@@ -95,3 +95,14 @@ def test_what_an_explanation_names_fits_and_no_part_of_it_does():
             assert most(without(asked, chosen)) is not None
             for left_out in chosen:
                 assert most(without(asked, [name for name in chosen if name != left_out])) is None
+
+
+@pytest.mark.parametrize("begin", [0, 1000])
+def test_the_steps_and_one_model_agree_on_problems_too_large_to_try_everything(begin):
+    for seed in range(begin, begin + SEEDS // 4):
+        problem = larger_crossing(seed)
+        answers = [place(problem), place_by(problem, ["integer"])]
+        assert all(a.optimal if isinstance(a, Placement) else a.proven for a in answers), seed
+        assert len({isinstance(a, Placement) for a in answers}) == 1, seed
+        if problem.maximize and isinstance(answers[0], Placement):
+            assert answers[0].total == answers[1].total, seed
