@@ -90,7 +90,7 @@ def side(rule: MemberRule, demand: int) -> tuple[int, ...]:
             return (int(demand in rule.demands),)
 
 
-def node_ids(problem: PlacementProblem, level: str) -> Ints:
+def domain_ids(problem: PlacementProblem, level: str) -> Ints:
     """Return the domain of every node on a level."""
     if level == NODE:
         return np.arange(len(problem.nodes.names), dtype=np.int64)
@@ -110,7 +110,7 @@ def add(instance: Instance, rule: Repel | Follow | Spread | Cap) -> None:
         case Cap():
             if rule.level != NODE:
                 weights = {kind: weight for d, weight in rule.weights for kind in instance.kinds_of([d]) if weight}
-                limit(instance, weights, node_ids(instance.problem, rule.level), rule.limits)
+                limit(instance, weights, domain_ids(instance.problem, rule.level), rule.limits)
         case Spread():
             _spread(instance, rule)
         case Follow():
@@ -136,7 +136,7 @@ def apart(instance: Instance, level: str, most: int, kinds: tuple[int, ...]) -> 
         for kind in kinds:
             np.minimum(instance.kinds[kind].cap, most, out=instance.kinds[kind].cap)
         return
-    ids = node_ids(instance.problem, level)
+    ids = domain_ids(instance.problem, level)
     limit(instance, dict.fromkeys(kinds, 1), ids, np.full(int(ids.max(initial=-1)) + 1, most, dtype=np.int64))
 
 
@@ -146,7 +146,7 @@ def _repel(instance: Instance, rule: Repel) -> None:
     apart(instance, rule.level, 1, both)
     only_carry = tuple(kind for kind in carriers if kind not in both)
     only_target = tuple(kind for kind in targets if kind not in both)
-    ids = None if rule.level == NODE else node_ids(instance.problem, rule.level)
+    ids = None if rule.level == NODE else domain_ids(instance.problem, rule.level)
     for ours, theirs in ((carriers, only_target), (only_carry, both)):
         if ours and theirs:
             instance.exclusions.append(Exclusion(ours, theirs, ids))
@@ -156,7 +156,7 @@ def _spread(instance: Instance, rule: Spread) -> None:
     carriers, counted = instance.kinds_of(rule.carriers), instance.kinds_of(rule.counted)
     if not carriers:
         return
-    ids = node_ids(instance.problem, rule.level)
+    ids = domain_ids(instance.problem, rule.level)
     for kind in carriers:
         instance.kinds[kind].cap[ids < 0] = 0
     domains = np.unique(ids[rule.nodes & (ids >= 0)]).astype(np.intp)
@@ -171,7 +171,7 @@ def _follow(instance: Instance, rule: Follow) -> None:
     followers, targets = instance.kinds_of(rule.followers), instance.kinds_of(rule.targets)
     if not followers:
         return
-    ids = tuple(node_ids(instance.problem, level) for level in rule.levels)
+    ids = tuple(domain_ids(instance.problem, level) for level in rule.levels)
     around = np.ones(instance.size, dtype=np.bool_)
     there = around.copy()
     for each, present in zip(ids, rule.present, strict=True):

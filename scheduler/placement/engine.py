@@ -13,12 +13,13 @@ from typing import Literal
 
 import numpy as np
 
+from scheduler.placement.between import domain_ids
 from scheduler.placement.bounds import Bounds, bound
 from scheduler.placement.composition import Composition
 from scheduler.placement.counting import capped, fill, segment_sums
 from scheduler.placement.facts import refuse
 from scheduler.placement.greedy import Draft, search, upper
-from scheduler.placement.instance import Instance, Ints, build, domain_ids
+from scheduler.placement.instance import Instance, Ints, build
 from scheduler.placement.levelling import fill_shares, nested, rooms, share_out, widest_first
 from scheduler.placement.problem import (
     Counts,

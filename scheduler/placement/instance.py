@@ -23,8 +23,8 @@ from scheduler.placement.between import (
     Spreading,
     add,
     apart,
+    domain_ids,
     extra_rows,
-    node_ids,
     side,
 )
 from scheduler.placement.composition import Composition
@@ -137,11 +137,6 @@ def domain_name(problem: PlacementProblem, level: str, node: int) -> str:
     if level == NODE:
         return str(problem.nodes.names[node])
     return problem.nodes.domain_name(level, int(problem.nodes.domains[level][node]))
-
-
-def domain_ids(problem: PlacementProblem, level: str) -> NDArray[np.int64]:
-    """Return the domain of every node on a level."""
-    return node_ids(problem, level)
 
 
 def build(problem: PlacementProblem) -> Instance:

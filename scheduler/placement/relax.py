@@ -15,8 +15,8 @@ from itertools import combinations
 import numpy as np
 
 from scheduler.model.rules import Cap, Follow, Once, Repel, Spread
+from scheduler.placement.between import domain_ids
 from scheduler.placement.engine import place
-from scheduler.placement.instance import domain_ids
 from scheduler.placement.problem import (
     SLOTS,
     Apart,

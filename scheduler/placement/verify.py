@@ -6,7 +6,7 @@ Returns every violated rule in words, so that a wrong answer can be read; an emp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import compress, product
+from itertools import product
 from typing import TypeAlias
 
 import numpy as np
@@ -171,8 +171,8 @@ def _repel(
 ) -> list[str]:
     """In each domain, the pairs of a carrier and another pod that it repels: there must be none."""
     of: dict[int, list[int]] = {}
-    for demand, row in enumerate(on_node):
-        for node, count in row.items():
+    for demand in carriers | targets:
+        for node, count in on_node[demand].items():
             held = of.setdefault(_domain(problem, level, node), [0, 0, 0])
             held[0] += count * (demand in carriers)
             held[1] += count * (demand in targets)
@@ -182,15 +182,15 @@ def _repel(
 
 
 def _spread(problem: PlacementProblem, rule: Spread, on_node: list[dict[int, int]]) -> list[str]:
-    ids = range(len(problem.nodes.names)) if rule.level == NODE else problem.nodes.domains[rule.level].tolist()
-    known = set(compress(ids, rule.nodes.tolist())) - {-1}
-    held = {domain: int(count) for domain, count in enumerate(rule.present)}
+    ids = np.arange(len(problem.nodes.names)) if rule.level == NODE else problem.nodes.domains[rule.level]
+    known = np.unique(ids[rule.nodes & (ids >= 0)])
+    held = rule.present.copy()
     for demand in set(rule.counted):
         for node, count in on_node[demand].items():
             if rule.nodes[node] and ids[node] >= 0:
                 held[ids[node]] += count
-    receiving = {ids[node] for demand in set(rule.carriers) for node in on_node[demand]}
-    least = 0 if len(known) < rule.min_domains else min(held[domain] for domain in known)
+    receiving = {int(ids[node]) for demand in set(rule.carriers) for node in on_node[demand]}
+    least = 0 if known.size < rule.min_domains else int(held[known].min())
     failures = [f"spread over {rule.level!r}: on a node without the label"] if -1 in receiving else []
     failures.extend(
         f"spread over {rule.level!r}: {held[domain]} in domain {domain}, the least is {least}"
