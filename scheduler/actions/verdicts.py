@@ -18,6 +18,7 @@ from scheduler.actions.rooms import Room, counted, room_of
 from scheduler.framework.protocols import WithinDomain
 from scheduler.framework.relations import Relations
 from scheduler.framework.session import Session
+from scheduler.model.pods import Pod
 from scheduler.model.quantity import MAX_SHOWN
 from scheduler.model.resources import PODS
 from scheduler.model.verdict import Code, Fact, Verdict
@@ -177,22 +178,18 @@ def _best_domain(session: Session, level: str, scarce: Room, resource: str, need
 
 
 def _counted_for_one(session: Session, ask: Ask, scarce: Room) -> tuple[tuple[str, int], ...]:
-    """As `_reasons`, with those that would fit placed for as long as it takes to ask about the next."""
+    """As `counted`, with those that would fit placed for as long as it takes to ask about the next."""
     kind = scarce.kind
+    left = list(kind.pods)
     with session.statement() as statement:
         answer = solve(session, replace(ask, each=True, roles=())) if ask.total > 1 else None
-        left = list(kind.pods)
         if isinstance(answer, Found):
-            members = [
-                (one, pod, int(row))
-                for one, (rows, counts) in zip(ask.kinds, answer.parts, strict=True)
-                for pod, row in zip(one.pods, np.repeat(rows, counts), strict=False)
-            ]
+            members: list[tuple[Pod, int]] = []
             for one, (rows, counts) in zip(ask.kinds, answer.parts, strict=True):
                 statement.charge(one.shape, rows, counts)
-            statement.place(ask.state, 0, [(pod, row) for _, pod, row in members])
-            taken = {pod.uid for _, pod, _ in members}
-            left = [pod for pod in left if pod.uid not in taken] or left[-1:]
+                members.extend(zip(one.pods, np.repeat(rows, counts).tolist(), strict=False))
+            statement.place(ask.state, 0, members)
+            left = [pod for pod in left if pod.uid not in session.placed] or left[-1:]
         single = replace(ask, kinds=(replace(kind, pods=(left[0],)),), total=1, roles=(), each=False)
         relations = relate(session, single)
         if isinstance(relations, Verdict):
