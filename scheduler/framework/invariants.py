@@ -61,9 +61,10 @@ def _neighbours(session: Session, placed: Mapping[str, str]) -> list[str]:
         if pod is None or row is None:
             continue
         shape, name = session.snapshot.shapes[pod.shape], f"pod {pod.namespace}/{pod.name} on {node}"
-        found.extend(
-            f"{name} shares port {port.port}" for port in shape.host_ports if session.neighbours.claims(port, row) > 1
-        )
+        for port in shape.host_ports:
+            own = sum(port.conflicts(other) for other in shape.host_ports)
+            if session.neighbours.claims(port, row) > own:
+                found.append(f"{name} shares port {port.port}")
         for term in shape.anti_affinity:
             others = session.neighbours.count((term.selector,))
             own = int(session.neighbours.means((term.selector,), pod))

@@ -38,3 +38,16 @@ def test_it_is_told(there: Shape, comes: Shape, labels: str, says: str) -> None:
             statement.commit()
         found = validate(session)
         assert any(says in text for text in found) is expected, found
+
+
+def test_two_ports_of_one_pod_are_not_shared() -> None:
+    w = World().node("a")
+    both = shape(host_ports=(HostPort(80), HostPort(80, ip="10.0.0.1")))
+    w.pod("new", both)
+    session = new_session(w.take(), w.config, w.sessions.cache, "s-1")
+    state = next(iter(session.waiting.values()))
+    with session.statement() as statement:
+        statement.charge(both, np.array([0]), np.array([1]))
+        statement.place(state, 1, [(state.waiting[0], 0)])
+        statement.commit()
+    assert validate(session) == []
