@@ -51,10 +51,15 @@ class Ask:
     anchors: tuple[int, ...] = ()
 
     @cached_property
+    def terms(self) -> tuple[Hashable, ...]:
+        """What is asked about the members, whoever they are."""
+        return (self.total, self.roles, self.each, self.wishes, self.anchors)
+
+    @cached_property
     def signature(self) -> Hashable:
-        """Equal for two asks that the same placement answers."""
+        """Equal for two asks about whose members plugins say the same."""
         kinds = tuple((kind.shape.key, kind.role, kind.refused, kind.sort, len(kind.pods)) for kind in self.kinds)
-        return (kinds, self.total, self.roles, self.each, self.wishes, self.anchors)
+        return (kinds, *self.terms)
 
     @cached_property
     def members(self) -> tuple[int, ...]:
@@ -111,6 +116,15 @@ def make_ask(
     )
     relations = relate(session, ask)
     return relations if isinstance(relations, Verdict) else ask
+
+
+def likeness(session: Session, ask: Ask) -> Hashable:
+    """Equal for two asks that the same placement answers when their relations have equal digests.
+
+    What members say about other pods, and what sets them apart, is in the relations.
+    """
+    kinds = tuple((session.plain_key(kind.shape), kind.role, kind.refused, len(kind.pods)) for kind in ask.kinds)
+    return (kinds, *ask.terms)
 
 
 def relate(session: Session, ask: Ask, *, empty: bool = False) -> Relations | Verdict:

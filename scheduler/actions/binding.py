@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from scheduler.actions.ask import Ask, relate
+from scheduler.actions.ask import Ask, likeness, relate
 from scheduler.actions.placing import would_fit
 from scheduler.framework.relations import NO_RELATIONS, Relations
 from scheduler.framework.session import Session
@@ -21,7 +21,7 @@ def binding(session: Session, ask: Ask, *, empty: bool = False) -> str:
     relations = relate(session, ask, empty=empty)
     if isinstance(relations, Verdict) or not relations:
         return ""
-    key = ("binding", session.ledger.token, session.space, ask.signature, relations.digest, empty)
+    key = ("binding", session.ledger.token, session.space, likeness(session, ask), relations.digest, empty)
     known: str | None = session.cache.memo.get(key)
     if known is None:
         known = _binding(session, ask, relations, empty=empty)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.actions.ask import Ask, Kind, relate
+from scheduler.actions.ask import Ask, Kind, likeness, relate
 from scheduler.framework.protocols import ApartDomains, WithinDomain
 from scheduler.framework.relations import Relations
 from scheduler.framework.session import Session
@@ -59,7 +59,7 @@ def solve(session: Session, ask: Ask) -> Found | Nothing:
     if isinstance(relations, Verdict):
         return Nothing(proven=True)
     fresh = session.session_id if session.hooks.volatile else ""
-    key: Hashable = ("place", session.ledger.token, session.space, fresh, ask.signature, relations.digest)
+    key: Hashable = ("place", session.ledger.token, session.space, fresh, likeness(session, ask), relations.digest)
     known: Found | Nothing | None = session.cache.memo.get(key)
     if known is None:
         known = _solve(session, ask, relations, empty=False)
@@ -79,7 +79,7 @@ def could_ever(session: Session, ask: Ask) -> bool:
     relations = relate(session, ask, empty=True)
     if isinstance(relations, Verdict):
         return True
-    key: Hashable = ("ever", session.space, ask.signature, relations.digest)
+    key: Hashable = ("ever", session.space, likeness(session, ask), relations.digest)
     known: bool | None = session.cache.memo.get(key)
     if known is None:
         answer = _solve(session, ask, replace(relations, wanted=()), empty=True)

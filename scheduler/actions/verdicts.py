@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.actions.ask import Ask, relate
+from scheduler.actions.ask import Ask, likeness, relate
 from scheduler.actions.binding import binding
 from scheduler.actions.placing import Found, Nothing, could_ever, solve
 from scheduler.actions.rooms import Room, counted, room_of
@@ -29,7 +29,7 @@ def explain(session: Session, ask: Ask, answer: Nothing) -> Verdict:
     relations = relate(session, ask)
     if isinstance(relations, Verdict):
         return relations
-    key = ("why", session.ledger.token, session.tenancy, ask.signature, answer.proven, relations.digest)
+    key = ("why", session.ledger.token, session.tenancy, likeness(session, ask), answer.proven, relations.digest)
     known: Verdict | None = session.cache.memo.get(key)
     if known is None:
         known = _explain(session, ask, answer, relations)

@@ -69,6 +69,10 @@ class StaticFits:
         self._fits.clear()
         self.generation += 1
 
+    def plain_key(self, shape: Shape) -> str:
+        """Equal for shapes that differ only in what they say about other pods."""
+        return self._without_others(shape).key
+
     def fit(self, shape: Shape) -> Fit:
         """Return the shape's row. Raises `HookRaised`; then nothing is remembered."""
         shape = self._without_others(shape)

@@ -118,6 +118,10 @@ class Session:
         """The shape against all nodes by static predicates. Raises `HookRaised`."""
         return self.cache.fits.fit(shape)
 
+    def plain_key(self, shape: Shape) -> str:
+        """Equal for shapes that differ only in what they say about other pods."""
+        return self.cache.fits.plain_key(shape)
+
     def row(self, node: str) -> int | None:
         """Return the row of a node, or None."""
         if self._rows is None:
