@@ -1,13 +1,15 @@
 """What counts as a difference between Muster and kube-scheduler on one case.
 
-Decided here: the feasible sets must be equal, and so must be the class of each rejection: whether the end of running
-pods may help. kube-scheduler stops at the first plugin that rejects a node; here all of them are asked, and nothing
-helps where one of them says UnschedulableAndUnresolvable. A single plugin still stops at the first of its constraints:
-of two spread constraints, one too uneven and one whose label the node lacks, it may name the first.
+Decided here: the feasible sets must be equal, and so must be the class of each rejection (whether the end of running
+pods may help) and, for a pod that can go nowhere, what it is told. For the class all of kube-scheduler's plugins are
+asked, also those after the first that rejects a node, and nothing helps where one of them says
+UnschedulableAndUnresolvable. A single plugin still stops at the first of its constraints: of two spread constraints,
+one too uneven and one whose label the node lacks, it may name the first.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tests.controlplane.oracle import Oracle
@@ -76,7 +78,37 @@ def difference(stored: Json, theirs: Json, ours: Answer) -> str:
         if bool(lasting) == (name in ours.helped):
             said = f"no, for {', '.join(lasting)}" if lasting else "yes"
             return f"may the end of pods help on {name}? kube-scheduler {said}; Muster {name in ours.helped}"
+    told, said = _told(stored, theirs), _merged(ours.reasons)
+    if told and not feasible and told != said:
+        return f"reasons: kube-scheduler {told}; Muster {said}"
     return ""
+
+
+def _told(stored: Json, theirs: Json) -> dict[str, int] | None:
+    """What kube-scheduler says, with the number of nodes; None where it has another way to say it.
+
+    That is so for nodes that it does not look at because others are named, where it fails, and for volumes and several
+    spread constraints, of which it names the problems in another order.
+    """
+    spec = stored["incoming"][0]["spec"]
+    if spec.get("volumes") or len(spec.get("topologySpreadConstraints", ())) > 1:
+        return None
+    counts: dict[str, int] = {}
+    for first, *_ in theirs["rejected"].values():
+        if first["code"] == "Error" or not first["plugin"]:
+            return None
+        for reason in set(first["reasons"]):
+            counts[reason] = counts.get(reason, 0) + 1
+    return counts
+
+
+def _merged(reasons: dict[str, int]) -> dict[str, int]:
+    """Muster names the taint."""
+    counts: dict[str, int] = {}
+    for reason, count in reasons.items():
+        text = re.sub(r"taint \{.*\}", "taint(s)", reason)
+        counts[text] = counts.get(text, 0) + count
+    return counts
 
 
 def _missing_labels(stored: Json, name: str) -> list[str]:

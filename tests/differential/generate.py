@@ -167,9 +167,7 @@ class _Case:
         spec: Json = {}
         metadata = {
             "name": name,
-            "namespace": "ns-a"
-            if self.alike and self.chance(0.8)
-            else self.pick("ns-a", "ns-a", "ns-b", "ns-c"),
+            "namespace": "ns-a" if self.alike and self.chance(0.8) else self.pick("ns-a", "ns-a", "ns-b", "ns-c"),
             "uid": f"uid-{name}",
             "labels": self.labels(_POD_VALUES, 0.7),
         }

@@ -7,6 +7,7 @@ pod, as after failed binds) places the pod there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from plugins import built_in
 from scheduler.actions.ask import make_ask, relate
-from scheduler.actions.run import Sessions, new_session
+from scheduler.actions.run import SessionResult, Sessions, new_session
 from scheduler.cluster.cache import Cache, Namespace
 from scheduler.cluster.store import Store
 from scheduler.config import SchedulerConfiguration
@@ -37,10 +38,14 @@ NOW = 1_800_000_000.0
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Feasible nodes, and of the others those where the end of running pods could help. `why`: the pod's verdict."""
+    """Feasible nodes, and of the others those where the end of running pods could help.
+
+    reasons: what the pod is told while it waits, with the number of nodes. why: what Muster does not honour.
+    """
 
     feasible: frozenset[str]
     helped: frozenset[str]
+    reasons: dict[str, int]
     why: str = ""
 
 
@@ -59,12 +64,14 @@ class Muster:
         feasible = frozenset(
             name for name in snapshot.table.names if self._placed(sessions, only(snapshot, {uid: name})) == {uid: name}
         )
-        free = self._placed(sessions, snapshot)
+        result = self._run(sessions, snapshot)
+        free = _assignments(result)
         if (uid in free) != bool(feasible) or (free and free[uid] not in feasible):
             raise AssertionError(f"left alone it is placed on {free}, but feasible is {sorted(feasible)}")
         state = next(iter(snapshot.groups[key] for key in snapshot.groups if _waits(snapshot, key, uid)))
         helped, why = self._helped(sessions, snapshot, state)
-        return Answer(feasible, helped - feasible, why)
+        reasons = {} if free else _reasons(result.verdicts[state.key])
+        return Answer(feasible, helped - feasible, reasons, why)
 
     def gang(self, case: Json, *, target: dict[str, str] | None = None) -> dict[str, str]:
         """Return pod name -> node of the members that one session places (each only on its target, if given)."""
@@ -77,12 +84,14 @@ class Muster:
         return {names[uid]: node for uid, node in placed.items()}
 
     def _placed(self, sessions: Sessions, snapshot: Snapshot) -> dict[str, str]:
+        return _assignments(self._run(sessions, snapshot))
+
+    def _run(self, sessions: Sessions, snapshot: Snapshot) -> SessionResult:
         result = sessions.run(snapshot, "s-000001")
         failures = [name for name in result.counters if "_failures" in name]
         if failures:
             raise AssertionError(f"{', '.join(failures)}; {[str(one) for one in result.verdicts.values()]}")
-        places = [item for item in result.decisions.items if isinstance(item, Place)]
-        return {one.uid: one.node for place in places for one in place.assignments}
+        return result
 
     def _helped(self, sessions: Sessions, snapshot: Snapshot, state: GroupState) -> tuple[frozenset[str], str]:
         session = new_session(snapshot, self.config, sessions.cache, "s-000002")
@@ -99,6 +108,16 @@ class Muster:
                 helped &= ~bar.nodes
         why = ", ".join(shape.unsupported) and f"not honoured: {', '.join(shape.unsupported)}"
         return frozenset(np.array(snapshot.table.names)[helped].tolist()), why
+
+
+def _assignments(result: SessionResult) -> dict[str, str]:
+    places = [item for item in result.decisions.items if isinstance(item, Place)]
+    return {one.uid: one.node for place in places for one in place.assignments}
+
+
+def _reasons(verdict: Verdict) -> dict[str, int]:
+    said = re.match(r"0/(\d+) nodes are available: (.*)", str(verdict.fact("message")))
+    return {said[2]: int(said[1])} if said and not verdict.nodes else dict(verdict.nodes)
 
 
 def _room_when_empty(session: Session, shape: Any) -> Any:
