@@ -26,8 +26,7 @@ class Matches:
 
     def __init__(self) -> None:
         self._presence: Presence | None = None
-        self.carriers: list[tuple[Carried, int | None]] = []
-        """Terms of placed pods, with the numbers of their selectors."""
+        self._carriers: dict[int, list[Carried]] = {}
         self._play: list[Selectors] = []
         self._index = SelectorIndex()
         self._namespaces: Mapping[str, Labels] = {}
@@ -47,7 +46,9 @@ class Matches:
             self._index = SelectorIndex()
             for selectors, number in self._number.items():
                 self._index.add(number, selectors)
-        self.carriers = [(one, self._number[(one.term.selector,)]) for one in presence.carriers]
+        self._carriers = {}
+        for one in presence.carriers:
+            self._carriers.setdefault(self._number[(one.term.selector,)], []).append(one)
 
     def of(self, pod: Pod) -> frozenset[int]:
         """Return the numbers of the selectors in play that mean the pod."""
@@ -66,6 +67,10 @@ class Matches:
             )
         return found
 
+    def carriers(self, pod: Pod) -> list[Carried]:
+        """Return the terms of placed pods (of the snapshot) that mean the pod."""
+        return [one for number in sorted(self.of(pod)) for one in self._carriers.get(number, ())]
+
     def number(self, selectors: Selectors) -> int | None:
         """Return the number of a selector that is in play."""
         return self._number.get(selectors)
@@ -80,7 +85,7 @@ class Neighbours:
         self._tallies = _Layer(presence.tallies, size)
         self._carriers = _Layer(presence.carriers, size)
         self._ports = _Layer(presence.ports, size)
-        self._counted = [(selectors, matches.number(selectors)) for selectors in presence.tallies]
+        self._counted = {matches.number(selectors): selectors for selectors in presence.tallies}
         self._carried: dict[str, tuple[Carried, ...]] = {}
         self._new_carriers: list[tuple[Carried, int | None]] = []
 
@@ -101,23 +106,15 @@ class Neighbours:
 
     def meeting(self, pod: Pod) -> list[tuple[Carried, NDArray[np.int64]]]:
         """Terms of placed pods that mean this pod, with the number of their carriers on each node."""
-        found = self._matches.of(pod)
-        if not found:
-            return []
-        return [
-            (one, self._carriers.get(one))
-            for one, number in (*self._matches.carriers, *self._new_carriers)
-            if number in found
-        ]
+        terms = self._matches.carriers(pod)
+        if self._new_carriers:
+            found = self._matches.of(pod)
+            terms += [one for one, number in self._new_carriers if number in found]
+        return [(one, self._carriers.get(one)) for one in terms]
 
     def carriers_before(self, pod: Pod) -> tuple[Spots, ...]:
         """Where the carriers of terms that mean this pod were when the session began."""
-        found = self._matches.of(pod)
-        return (
-            tuple(self._presence.carriers[one] for one, number in self._matches.carriers if number in found)
-            if found
-            else ()
-        )
+        return tuple(self._presence.carriers[one] for one in self._matches.carriers(pod))
 
     def ports_in_use(self, wanted: Iterable[HostPort]) -> NDArray[np.bool_]:
         """The nodes on which some placed pod claims a port that conflicts with one of these."""
@@ -136,10 +133,10 @@ class Neighbours:
         """Count pods on rows of the node table (number = 1), or take them back (-1)."""
         for pod, row in members:
             found = self._matches.of(pod)
-            if found:
-                for selectors, position in self._counted:
-                    if position in found:
-                        self._tallies.add(selectors, row, number)
+            for position in found:
+                selectors = self._counted.get(position)
+                if selectors is not None:
+                    self._tallies.add(selectors, row, number)
             terms = self._carried.get(pod.shape)
             shape = self._shapes[pod.shape]
             if terms is None:
