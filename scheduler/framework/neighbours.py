@@ -67,6 +67,11 @@ class Matches:
             )
         return found
 
+    @property
+    def any_in_play(self) -> bool:
+        """Whether there is any selector."""
+        return bool(self._play)
+
     def carriers(self, pod: Pod) -> list[Carried]:
         """Return the terms of placed pods (of the snapshot) that mean the pod."""
         return [one for number in sorted(self.of(pod)) for one in self._carriers.get(number, ())]
@@ -87,6 +92,7 @@ class Neighbours:
         self._ports = _Layer(presence.ports, size)
         self._counted = {matches.number(selectors): selectors for selectors in presence.tallies}
         self._carried: dict[str, tuple[Carried, ...]] = {}
+        self._speaking: dict[str, bool] = {}
         self._new_carriers: list[tuple[Carried, int | None]] = []
 
     def sort(self, pod: Pod) -> frozenset[int] | None:
@@ -128,6 +134,16 @@ class Neighbours:
     def claims(self, port: HostPort, row: int) -> int:
         """How many claims on a node conflict with this one, itself included when it is there."""
         return sum(int(self._ports.get(other)[row]) for other in self._ports.names() if port.conflicts(other))
+
+    def concern(self, members: Sequence[tuple[Pod, int]]) -> bool:
+        """Whether placing these pods can change any count."""
+        return self._matches.any_in_play or any(self._speaks(pod.shape) for pod, _ in members)
+
+    def _speaks(self, key: str) -> bool:
+        known = self._speaking.get(key)
+        if known is None:
+            known = self._speaking[key] = relates(self._shapes[key])
+        return known
 
     def place(self, members: Sequence[tuple[Pod, int]], number: int) -> None:
         """Count pods on rows of the node table (number = 1), or take them back (-1)."""

@@ -92,10 +92,11 @@ class Statement:
         )
         where = tuple(members)
         self._members.extend(where)
-        session.neighbours.place(where, 1)
+        if session.neighbours.concern(where):
+            session.neighbours.place(where, 1)
+            self._undo.append(partial(session.neighbours.place, where, -1))
         session.moved()
         self._undo.append(session.moved)
-        self._undo.append(partial(session.neighbours.place, where, -1))
         if session.hooks.has("on_place"):
             session.hooks.on_place(where, session, undone=False)
             self._undo.append(lambda: session.hooks.on_place(where, session, undone=True))
