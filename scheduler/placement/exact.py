@@ -21,6 +21,8 @@ from scheduler.placement.problem import Method
 from scheduler.placement.rows import Cells, cells_of, domain_rows
 from scheduler.placement.standing import grouping
 
+_LARGEST_CROSSING = 40_000
+"""Most integers where pods spread or follow: what they share makes larger models outlast any limit on time."""
 _GROUPS = 512
 """Most groups of nodes in different domains for which patterns are counted; beyond it integers cost less."""
 
@@ -216,7 +218,8 @@ def _by_integers(search: _Search, segment: int, nodes: NDArray[np.bool_]) -> Sta
     """How many pods of each kind are on each node."""
     instance = search.instance
     caps = [np.where(nodes, kind.cap, 0) for kind in instance.kinds]
-    if sum(int(np.count_nonzero(cap)) for cap in caps) > LARGEST_MODEL:
+    largest = _LARGEST_CROSSING if instance.open else LARGEST_MODEL
+    if sum(int(np.count_nonzero(cap)) for cap in caps) > largest:
         return Status.UNKNOWN
     model = Model()
     counts = _demand_rows(search, model)
@@ -261,8 +264,9 @@ def _node_rows(
                 needs = [*(int(instance.kinds[n].need[row]) for n in here), *(amount for amount, _ in flags)]
                 held = [*(variables[n][node] for n in here), *(flag for _, flag in flags)]
                 model.row(held, needs, None, int(instance.free[row, node]))
+    several = [part for part in instance.node_limits if len(part[0]) > 1]
     for node in np.flatnonzero(nodes).tolist():
-        for kinds, limit in instance.node_limits:
+        for kinds, limit in several:
             here = [variables[n][node] for n in kinds if node in variables[n]]
             if len(here) > 1:
                 model.row(here, [1] * len(here), None, limit)
