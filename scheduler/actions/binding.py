@@ -16,25 +16,29 @@ _FREE_PORTS = "node(s) didn't have free ports for the requested pod ports"
 _OPENINGS = ("node(s) didn't match ", "node(s) didn't satisfy ", "node(s) didn't have ", "node(s) ")
 
 
-def binding(session: Session, ask: Ask, *, empty: bool = False) -> str:
-    """Return the rules without which the ask would fit, in kube-scheduler's words; "" where rules are not the cause."""
+def binding(session: Session, ask: Ask, *, empty: bool = False, alone: bool = True) -> str:
+    """Return the rules without which the ask would fit, in kube-scheduler's words; "" where rules are not the cause.
+
+    alone: look for single rules that are the cause; else all are named, which takes no further search.
+    """
     relations = relate(session, ask, empty=empty)
     if isinstance(relations, Verdict) or not relations:
         return ""
-    key = ("binding", session.ledger.token, session.space, likeness(session, ask), relations.digest, empty)
+    key = ("binding", session.ledger.token, session.space, likeness(session, ask), relations.digest, empty, alone)
     known: str | None = session.cache.memo.get(key)
     if known is None:
-        known = _binding(session, ask, relations, empty=empty)
+        known = _binding(session, ask, relations, empty=empty, alone=alone)
         session.cache.memo.put(key, known)
     return known
 
 
-def _binding(session: Session, ask: Ask, relations: Relations, *, empty: bool) -> str:
+def _binding(session: Session, ask: Ask, relations: Relations, *, empty: bool, alone: bool) -> str:
     if not would_fit(session, ask, NO_RELATIONS, empty=empty):
         return ""
     topics = topics_of(relations)
-    alone = [topic for topic in topics if would_fit(session, ask, without(relations, topic), empty=empty)]
-    return " or ".join(alone) if alone else " and ".join(topics)
+    causes = topics if alone and len(topics) > 1 else ()
+    found = [topic for topic in causes if would_fit(session, ask, without(relations, topic), empty=empty)]
+    return " or ".join(found) if found else " and ".join(topics)
 
 
 def topics_of(relations: Relations) -> tuple[str, ...]:

@@ -69,16 +69,27 @@ def solve(session: Session, ask: Ask) -> Found | Nothing:
 
 def would_fit(session: Session, ask: Ask, relations: Relations, *, empty: bool) -> bool:
     """Whether the ask would fit under these relations instead of its own, as things are or as if nothing ran."""
-    return isinstance(_solve(session, ask, replace(relations, wanted=()), empty=empty), Found)
+    token = 0 if empty else session.ledger.token
+    key: Hashable = ("would", token, session.space, likeness(session, ask), relations.digest, empty)
+    known: bool | None = session.cache.memo.get(key)
+    if known is None:
+        known = isinstance(_solve(session, ask, replace(relations, wanted=()), empty=empty), Found)
+        session.cache.memo.put(key, known)
+    return known
 
 
-def could_ever(session: Session, ask: Ask) -> bool:
-    """Whether the ask would fit if nothing ran in the cluster. Where no search settles it, yes; without nodes, too."""
+def could_ever(session: Session, ask: Ask, *, under_rules: bool = True) -> bool:
+    """Whether the ask would fit if nothing ran in the cluster. Where no search settles it, yes; without nodes, too.
+
+    under_rules: also under the rules between its members.
+    """
     if not session.table.names:
         return True
     relations = relate(session, ask, empty=True)
     if isinstance(relations, Verdict):
         return True
+    if not under_rules:
+        relations = replace(relations, rules=())
     key: Hashable = ("ever", session.space, likeness(session, ask), relations.digest)
     known: bool | None = session.cache.memo.get(key)
     if known is None:

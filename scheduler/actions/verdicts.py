@@ -42,6 +42,7 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
         room_of(session, kind, wanted, number, relations)
         for number, (kind, wanted) in enumerate(zip(ask.kinds, ask.members, strict=True))
     ]
+    thorough = not relations.rules or session.may_be_thorough()
     scarce = max(rooms, key=lambda room: (room.total < room.wanted, room.wanted - min(room.wanted, room.total)))
     resource, needed, free, held = _scarcest(session, rooms, scarce)
     facts: dict[str, Fact] = {
@@ -52,24 +53,25 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
         "nodes": int(np.logical_or.reduce([room.mask for room in rooms]).sum()),
         "short": max(0, needed - free),
         "largest": int(held.max(initial=0)),
-        "placeable": _placeable(session, ask, rooms, relations),
     }
+    if thorough:
+        facts["placeable"] = _placeable(session, ask, rooms, relations)
     if scarce.kind.role:
         facts["role"] = scarce.kind.role
     holders = session.holders(resource)
     if holders:
         facts["holders"] = holders
     code, permanent = Code.RESOURCES, False
-    if not could_ever(session, ask):
+    if not could_ever(session, ask, under_rules=thorough):
         permanent = True
-        hard = binding(session, ask, empty=True)
+        hard = binding(session, ask, empty=True, alone=thorough)
         if hard:
             facts = _but_rules(facts, f"an empty cluster has room, but not with {hard}")
         else:
             facts |= _limits(session, rooms, scarce, resource, needed)
     elif not answer.proven:
         code = Code.SEARCH_BUDGET_EXHAUSTED
-    elif hard := binding(session, ask):
+    elif hard := binding(session, ask, alone=thorough):
         code = Code.TOPOLOGY
         facts = _but_rules(facts, f"there is room, but not with {hard}")
     elif (level := _binding_level(session, ask)) is not None:
@@ -80,7 +82,7 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
     return Verdict(
         code=code,
         facts=tuple(sorted((name, _told(value)) for name, value in facts.items())),
-        nodes=counted(session, scarce) if not relations else _counted_for_one(session, ask, scarce),
+        nodes=_counted_for_one(session, ask, scarce) if relations and thorough else counted(session, scarce),
         total=len(session.table.names),
         permanent=permanent,
     )

@@ -37,6 +37,8 @@ from scheduler.model.verdict import Code, Verdict, verdict
 
 log = structlog.get_logger("muster.session")
 _HOLDERS = 3
+THOROUGH = 24
+"""Reasons in one session for which further searches are made; the others say what is known without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Session:
         self.waiting: dict[str, GroupState] = self._waiting()
         """Groups that may need something, sorted by key: with waiting members, or with an object and no members yet."""
         self.neighbours = Neighbours(snapshot.presence, len(snapshot.table.names), cache.matches, snapshot.shapes)
+        self._thorough = THOROUGH
         self._surroundings = Surroundings(snapshot, self.neighbours)
         self.placed: dict[str, str] = {}
         self.places: list[Place] = []
@@ -357,6 +360,11 @@ class Session:
     def settle(self, state: GroupState, until: float) -> None:
         """Remember, once the session has ended well, that nothing is left to say about the group as it is now."""
         self._settled[state.key] = Settled(state, self.verdicts.get(state.key), state.key in self.admitted, until)
+
+    def may_be_thorough(self) -> bool:
+        """Whether there is time for searches that only make a reason better; the first so many times yes."""
+        self._thorough -= 1
+        return self._thorough >= 0
 
     def say(self, decision: Decision) -> None:
         """Add a status or an explanation to the output."""

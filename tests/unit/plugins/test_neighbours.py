@@ -6,6 +6,7 @@ import pytest
 
 from scheduler.actions.run import Sessions
 from scheduler.cluster import feed
+from scheduler.framework.session import THOROUGH
 from scheduler.model.affinity import (
     HostPort,
     LabelSelector,
@@ -321,3 +322,18 @@ def test_a_gang_that_lacks_an_amount_says_so_although_it_has_rules() -> None:
     assert verdict is not None and verdict.code is Code.RESOURCES
     assert verdict.fact("message") is None
     assert dict(verdict.nodes) == {"Insufficient cpu": 4}
+
+
+def test_many_groups_that_wait_for_rules_all_get_a_reason_and_few_of_them_a_search_for_more() -> None:
+    w = world()
+    w.running("lone", "n1", away("w"))
+    for number in range(40):
+        rules = shape(cpu=1, memory=1 + number, anti_affinity=(PodTerm(app("w", f"v{number}"), HOSTNAME),))
+        w.gang(f"g{number}", 5 + number % 5, of=rules, pod={"labels": labelled("w")})
+    w.session()
+    assert w.result is not None
+    verdicts = list(w.result.verdicts.values())
+    assert len(verdicts) == 40
+    assert all("pod anti-affinity rules" in str(one.fact("message")) for one in verdicts)
+    searched = sum(one.fact("placeable") is not None for one in verdicts)
+    assert 0 < searched <= THOROUGH
