@@ -415,7 +415,9 @@ def _settle_unwinding(record: Record, effects: tuple[Effect, ...]) -> Result:
 def _end(record: Record, phase: Phase) -> Result:
     """End the gang; the preparation of members that are not bound is undone first."""
     stays = {Member.BOUND, Member.CONFIRMED, Member.TAKEN, Member.VANISHED, Member.KEPT}
-    undo = tuple(m for m, state in enumerate(record.states) if state not in stays) if record.prepared else ()
+    # The process that died may have prepared what this one has not.
+    prepared = record.prepared or (record.resumed and bool(record.place.steps))
+    undo = tuple(m for m, state in enumerate(record.states) if state not in stays) if prepared else ()
     if undo:
         return replace(record, phase=Phase.UNDOING, ending=phase), (Undo(undo),)
     return replace(record, phase=phase), (Finish(),)

@@ -22,6 +22,7 @@ from scheduler.playground.jobs import JobController
 from scheduler.playground.kubelet import FakeKubelet, NodeSpec
 from scheduler.playground.replicas import DeploymentController, ReplicaSetController
 from scheduler.playground.server import PlaygroundServer
+from scheduler.playground.volumes import Provisioner, VolumeController
 
 
 class Part(Protocol):
@@ -46,6 +47,8 @@ async def start_controllers(url: str = "", *, kubeconfig: str | Path | None = No
         await ReplicaSetController(url, kubeconfig=kubeconfig).start(),
         await DeploymentController(url, kubeconfig=kubeconfig).start(),
         await DisruptionController(url, kubeconfig=kubeconfig).start(),
+        await VolumeController(url, kubeconfig=kubeconfig).start(),
+        await Provisioner(url, kubeconfig=kubeconfig).start(),
     ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from scheduler.playground import admission, native, plain
+from scheduler.playground import admission, native, plain, storagekinds
 from scheduler.playground.errors import (
     Cause,
     Obj,
@@ -31,7 +31,7 @@ from scheduler.playground.pods import (
     validate_pod_spec,
 )
 from scheduler.playground.podupdate import validate_pod_update
-from scheduler.playground.quantities import canonicalise, undecodable
+from scheduler.playground.quantities import undecodable
 from scheduler.playground.storage import Store
 
 Create = Callable[[Store, Obj], list[Cause]]
@@ -319,31 +319,6 @@ def _update_pdb(store: Store, old: Obj, new: Obj, status: bool) -> list[Cause]:
     return _check_pdb(new)
 
 
-def _create_pvc(store: Store, one: Obj) -> list[Cause]:
-    _spec(one).setdefault("volumeMode", "Filesystem")
-    canonicalise("PersistentVolumeClaim", "v1", (one["spec"].get("resources") or {}).get("requests"))
-    one["status"] = {"phase": "Pending"}
-    return (
-        []
-        if one["spec"].get("accessModes")
-        else [field_required("spec.accessModes", "at least 1 access mode is required")]
-    )
-
-
-def _create_pv(store: Store, one: Obj) -> list[Cause]:
-    _spec(one).setdefault("volumeMode", "Filesystem")
-    one["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
-    canonicalise("PersistentVolume", "v1", one["spec"].get("capacity"))
-    one["status"] = {"phase": "Available"}
-    return []
-
-
-def _create_storage_class(store: Store, one: Obj) -> list[Cause]:
-    one.setdefault("reclaimPolicy", "Delete")
-    one.setdefault("volumeBindingMode", "Immediate")
-    return [] if one.get("provisioner") else [field_required("provisioner")]
-
-
 def _create_event(store: Store, one: Obj) -> list[Cause]:
     one.setdefault("involvedObject", {})
     if one.pop("modern", False):
@@ -384,9 +359,9 @@ _CREATE: dict[str, Create] = {
     "statefulsets.apps": _create_replicated,
     "priorityclasses.scheduling.k8s.io": _create_priority_class,
     "poddisruptionbudgets.policy": _create_pdb,
-    "persistentvolumeclaims": _create_pvc,
-    "persistentvolumes": _create_pv,
-    "storageclasses.storage.k8s.io": _create_storage_class,
+    "persistentvolumeclaims": storagekinds.create_claim,
+    "persistentvolumes": storagekinds.create_volume,
+    "storageclasses.storage.k8s.io": storagekinds.create_class,
     "events": _create_event,
     "leases.coordination.k8s.io": _create_lease,
     "podgroups.scheduling.k8s.io": native.create_group,
@@ -407,6 +382,9 @@ _UPDATE: dict[str, Update] = {
     "priorityclasses.scheduling.k8s.io": _update_priority_class,
     "poddisruptionbudgets.policy": _update_pdb,
     "podgroups.scheduling.k8s.io": native.update_group,
+    "persistentvolumeclaims": storagekinds.update_claim,
+    "persistentvolumes": storagekinds.update_volume,
+    "storageclasses.storage.k8s.io": storagekinds.update_class,
     "secrets": lambda store, old, new, status: plain.complete_secret(store, new),
     "configmaps": lambda store, old, new, status: plain.data_keys(new),
     "leases.coordination.k8s.io": lambda store, old, new, status: _check_lease(new),

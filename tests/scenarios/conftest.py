@@ -32,3 +32,4 @@ def real_plane() -> Iterator[tuple[RealPlane, Scheduler]]:
         scheduler.start()
         yield plane, scheduler
         scheduler.stop()
+        plane.stop()

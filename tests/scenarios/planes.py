@@ -6,6 +6,7 @@ processes, with a short session period. One scheduler serves all scenarios of a 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -13,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -21,6 +23,7 @@ from typing import Any
 
 from scheduler.playground.run import Part, start_controllers
 from scheduler.playground.server import PlaygroundServer, ThreadedServer
+from scheduler.playground.volumes import Provisioner
 from tests.controlplane import nodes
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.crds import apply_crds
@@ -32,6 +35,23 @@ START_TIMEOUT = 90.0
 SCHEDULER_NAMES = ("muster", "volcano")
 
 
+class _Aside:
+    """A client with an event loop of its own, in a thread."""
+
+    def __init__(self, part: Provisioner) -> None:
+        self._loop, self._part = asyncio.new_event_loop(), part
+        self._thread = threading.Thread(target=self._loop.run_forever, name="beside the plane", daemon=True)
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(part.start(), self._loop).result(30)
+
+    def stop(self) -> None:
+        """End it."""
+        asyncio.run_coroutine_threadsafe(self._part.stop(), self._loop).result(30)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+
 class RealPlane:
     """The real kube-apiserver, etcd and kube-controller-manager."""
 
@@ -40,6 +60,11 @@ class RealPlane:
     def __init__(self, cluster: ControlPlane) -> None:
         self.rest, self._cluster = cluster.rest, cluster
         self.kubeconfig = cluster.kubeconfig
+        self._provisioner = _Aside(Provisioner(kubeconfig=self.kubeconfig))
+
+    def stop(self) -> None:
+        """Stop what runs beside the control plane."""
+        self._provisioner.stop()
 
     def register_node(self, spec: NodeSpec) -> None:
         """Create a Ready node that no kubelet stands behind."""
