@@ -273,8 +273,8 @@ class Provisioner(_Follower):
             return
         if told == "fail":
             if selected:
-                body = {"metadata": _guard(claim, annotations={SELECTED: None})}
-                self.seen[_CLAIMS][_key(claim)] = await self.client.merge(_path(claim), body)
+                freed = {"metadata": _guard(claim, annotations={SELECTED: None})}
+                self.seen[_CLAIMS][_key(claim)] = await self.client.merge(_path(claim), freed)
             return
         name = f"pvc-{found['uid']}"
         if name in self.seen[_VOLUMES]:
