@@ -204,6 +204,18 @@ def test_why_of_a_pod_tells_its_gang(muster: CliRunner) -> None:
     assert (told["pod"], told["group"], told["reason"]) == ("default/train-1", "default/train", WORDS)
 
 
+def test_why_tells_what_each_node_says_when_asked(muster: CliRunner) -> None:
+    (told,) = json.loads(_run(muster, "why", "pod/train-1", "--nodes", "-o", "json").stdout)
+    assert told["verdicts"] == [
+        {"verdict": "Insufficient example.com/gpu", "count": 1, "nodes": ["n1"]},
+        {"verdict": "fits", "count": 1, "nodes": ["n2"]},
+    ]
+    text = _run(muster, "why", "train", "--nodes").stdout
+    assert "Insufficient example.com/gpu" in text.partition("VERDICT")[2]
+    (told,) = json.loads(_run(muster, "why", "train", "-o", "json").stdout)
+    assert "verdicts" not in told
+
+
 def test_why_of_a_pod_that_nobody_spoke_about_asks_for_its_scheduler(muster: CliRunner) -> None:
     assert "its scheduler is 'volcano': does one of that name run?" in _run(muster, "why", "unheard").stdout
 
