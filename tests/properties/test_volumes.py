@@ -1,0 +1,107 @@
+"""Gangs with local volumes against brute force: nothing that cannot be, and nothing missed."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.framework.claims import pair
+from scheduler.model.volumes import reaches
+from tests.unit.plugins.test_volumes import Storeroom, at
+
+SIZES = st.sampled_from((5, 15, 25))
+
+
+def can_pair(choices: list[list[int]], must: list[bool]) -> bool:
+    needy = [listed for listed, needed in zip(choices, must, strict=True) if needed]
+    return any(len(set(some)) == len(some) for some in product(*needy))
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 4), unique=True, max_size=4), st.booleans()), max_size=5),
+)
+@settings(max_examples=300, deadline=None)
+def test_claims_are_paired_with_volumes_exactly_when_they_can_be(claims: list[tuple[list[int], bool]]) -> None:
+    choices, must = [listed for listed, _ in claims], [needed for _, needed in claims]
+    found = pair(choices, must)
+    assert (found is not None) == can_pair(choices, must)
+    if found is not None:
+        given_away = [volume for volume in found if volume >= 0]
+        assert len(set(given_away)) == len(given_away)
+        for listed, needed, volume in zip(choices, must, found, strict=True):
+            assert volume in listed or (volume == -1 and not needed)
+
+
+def can_start(members: list[list[int]], volumes: list[tuple[int, tuple[str, ...]]]) -> bool:
+    """Whether members (sizes of their claims) find distinct volumes (size, nodes) on nodes of their choice."""
+    for nodes in product(("n0", "n1"), repeat=len(members)):
+        choices = [
+            [number for number, (size, reach) in enumerate(volumes) if size >= claim and node in reach]
+            for node, claims in zip(nodes, members, strict=True)
+            for claim in claims
+        ]
+        if can_pair(choices, [True] * len(choices)):
+            return True
+    return False
+
+
+REACH = {
+    "of one node": st.sampled_from((("n0",), ("n1",))),
+    "of both nodes": st.just(("n0", "n1")),
+}
+
+
+@given(
+    st.sampled_from(sorted(REACH)).flatmap(
+        lambda kind: st.lists(st.tuples(SIZES, REACH[kind]), max_size=5),
+    ),
+    st.lists(st.lists(SIZES, min_size=1, max_size=2), min_size=1, max_size=3),
+)
+@settings(max_examples=120, deadline=None)
+def test_a_gang_starts_exactly_when_its_members_find_distinct_volumes(
+    volumes: list[tuple[int, tuple[str, ...]]], members: list[list[int]]
+) -> None:
+    world = _play(volumes, members)
+    assert bool(world.placed) == can_start(members, volumes)
+
+
+@given(
+    st.lists(st.tuples(SIZES, st.sampled_from((("n0",), ("n1",), ("n0", "n1")))), max_size=5),
+    st.lists(st.lists(SIZES, min_size=1, max_size=2), min_size=1, max_size=3),
+)
+@settings(max_examples=80, deadline=None)
+def test_where_reaches_overlap_nothing_starts_that_cannot(
+    volumes: list[tuple[int, tuple[str, ...]]], members: list[list[int]]
+) -> None:
+    world = _play(volumes, members)
+    if world.placed:
+        assert can_start(members, volumes)
+    elif len(members) == 1 and len(members[0]) == 1:
+        assert not can_start(members, volumes)
+
+
+def _play(volumes: list[tuple[int, tuple[str, ...]]], members: list[list[int]]) -> Storeroom:
+    """Run a session; what it gives away must be distinct, large enough and reached."""
+    world = Storeroom(2)
+    made = {
+        f"v{number}": world.volume(f"v{number}", size, terms=at(*reach)) for number, (size, reach) in enumerate(volumes)
+    }
+    sizes: dict[str, int] = {}
+    names: dict[int, tuple[str, ...]] = {}
+    for member, claims in enumerate(members):
+        names[member] = tuple(f"c{member}-{number}" for number in range(len(claims)))
+        for name, size in zip(names[member], claims, strict=True):
+            sizes[name] = size
+            world.claim(name, size=size)
+    world.gang_with("g", names)
+    world.session()
+    for place in world.places:
+        node_of = {one.uid: one.node for one in place.assignments}
+        assert len(place.steps) == len(sizes)
+        assert len({step.volume for step in place.steps}) == len(sizes)
+        for step in place.steps:
+            assert made[step.volume].size >= sizes[step.claim]
+            assert reaches(made[step.volume], {"kubernetes.io/hostname": node_of[step.uid]})
+    return world
