@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.framework.claims import Reach, claims_of, given_to, pair, sort_of, wish_of
+from scheduler.framework.claims import Reach, claims_of, given_to, is_used, pair, sort_of, wish_of
 from scheduler.framework.gangs import needs
 from scheduler.framework.protocols import View
 from scheduler.framework.registry import Arguments
@@ -36,7 +36,7 @@ from scheduler.model.pods import Pod, Shape
 from scheduler.model.podvolumes import PodVolumes, VolumeStep
 from scheduler.model.rules import Cap, Once, Repel
 from scheduler.model.verdict import Code, Verdict, verdict
-from scheduler.model.volumes import NO_STORAGE, Claim, Storage, Volume
+from scheduler.model.volumes import NO_STORAGE, Attachment, Claim, Storage, Volume
 
 IN_USE = (
     "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -69,6 +69,7 @@ class Volumes:
         self._reach = Reach()
         self._shelves = Shelves(self._reach)
         self._storage: Storage = NO_STORAGE
+        self._attachments: Mapping[str, tuple[Attachment, ...]] = {}
         self._attached: frozenset[str] = frozenset()
         self._handles: dict[str, dict[int, frozenset[str]]] = {}
         self._moved = _Moved()
@@ -86,13 +87,10 @@ class Volumes:
             self._handles.clear()
         if self._storage is not view.snapshot.storage:
             self._storage = view.snapshot.storage
-            attachments = self._storage.attachments.values()
-            names = {one.volume for parts in attachments for one in parts}
-            for hosted in self._storage.hosted.values():
-                for namespace, _, volumes in hosted:
-                    claims = (self._storage.claims.get(f"{namespace}/{one.name}") for one in volumes.claims)
-                    names.update(claim.volume for claim in claims if claim is not None)
-            self._attached = frozenset(names - {""})
+            if self._attachments is not self._storage.attachments:
+                self._attachments = self._storage.attachments
+                listed = self._attachments.values()
+                self._attached = frozenset(one.volume for parts in listed for one in parts)
 
     # -- before nodes are looked at -------------------------------------------------------------------------------
 
@@ -256,7 +254,7 @@ class Volumes:
                 if not driver:
                     continue
                 mine = need.setdefault(driver, {})
-                if one.claim.key in storage.shared or one.claim.volume in self._attached:
+                if one.claim.key in storage.shared or is_used(one.claim, storage, self._attached):
                     once.setdefault((driver, handle), []).append(kind.number)
                 else:
                     mine[kind.number] = mine.get(kind.number, 0) + 1

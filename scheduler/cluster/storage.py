@@ -43,6 +43,11 @@ class StorageBook:
         self._given: dict[str, dict[str, None]] = {}
         self._named: dict[str, dict[str, None]] = {}
         self._pods: dict[str, tuple[str, str, PodVolumes]] = {}
+        self._on_node: dict[str, dict[str, tuple[str, str, PodVolumes]]] = {}
+        self._hosted: dict[str, tuple[tuple[str, str, PodVolumes], ...]] = {}
+        self._stale: set[str] = set()
+        self._users: dict[str, tuple[str, ...]] = {}
+        self._shared: set[str] = set()
         self._taken: dict[tuple[str, str], tuple[str, tuple[VolumeStep, ...]]] = {}
         self._made: dict[str, tuple[int, Any]] = {}
         self._versions: dict[str, int] = {}
@@ -135,12 +140,10 @@ class StorageBook:
         before = self._pods.get(pod.uid)
         if before == entry:
             return False
+        if before is not None:
+            self._leave(pod.uid, before)
         self._pods[pod.uid] = entry
-        if before is None or before[1:] != entry[1:]:
-            if before is not None:
-                self._unname(pod.uid, before)
-            for claim in pod.volumes.claims:
-                self._named.setdefault(f"{pod.namespace}/{claim.name}", {})[pod.uid] = None
+        self._enter(pod.uid, entry)
         return self._touch("hosted")
 
     def drop_pod(self, uid: str) -> bool:
@@ -148,17 +151,39 @@ class StorageBook:
         before = self._pods.pop(uid, None)
         if before is None:
             return False
-        self._unname(uid, before)
+        self._leave(uid, before)
         return self._touch("hosted")
 
-    def _unname(self, uid: str, entry: tuple[str, str, PodVolumes]) -> None:
-        _, namespace, volumes = entry
-        for claim in volumes.claims:
-            named = self._named.get(f"{namespace}/{claim.name}")
-            if named is not None:
-                named.pop(uid, None)
-                if not named:
-                    del self._named[f"{namespace}/{claim.name}"]
+    def _enter(self, uid: str, entry: tuple[str, str, PodVolumes]) -> None:
+        node, namespace, volumes = entry
+        if node:
+            self._on_node.setdefault(node, {})[uid] = (namespace, uid, volumes)
+            self._stale.add(node)
+        for key in _keys(namespace, volumes):
+            named = self._named.setdefault(key, {})
+            named[uid] = None
+            if len(named) > 1:
+                self._shared.add(key)
+            if node:
+                self._users[key] = tuple(sorted({*self._users.get(key, ()), uid}))
+
+    def _leave(self, uid: str, entry: tuple[str, str, PodVolumes]) -> None:
+        node, namespace, volumes = entry
+        if node:
+            del self._on_node[node][uid]
+            self._stale.add(node)
+        for key in _keys(namespace, volumes):
+            named = self._named[key]
+            named.pop(uid, None)
+            if len(named) < 2:
+                self._shared.discard(key)
+            if not named:
+                del self._named[key]
+            users = tuple(user for user in self._users.get(key, ()) if user != uid)
+            if users:
+                self._users[key] = users
+            else:
+                self._users.pop(key, None)
 
     # -- placements under way -------------------------------------------------------------------------------------
 
@@ -188,7 +213,7 @@ class StorageBook:
         if not self._changed:
             return self._storage
         self._changed = False
-        hosted, users, shared = self._part("hosted", self._count_pods)
+        hosted, users, shared = self._part("hosted", self._show_pods)
         taken, chosen = self._part("taken", self._count_taken)
         self._storage = Storage(
             generation=self._storage.generation + 1,
@@ -232,23 +257,19 @@ class StorageBook:
             found.setdefault(attachment.node, []).append(attachment)
         return {node: tuple(parts) for node, parts in found.items()}
 
-    def _count_pods(
+    def _show_pods(
         self,
     ) -> tuple[dict[str, tuple[tuple[str, str, PodVolumes], ...]], dict[str, tuple[str, ...]], frozenset[str]]:
-        hosted: dict[str, list[tuple[str, str, PodVolumes]]] = {}
-        users: dict[str, list[str]] = {}
-        for uid, (node, namespace, volumes) in sorted(self._pods.items()):
-            if not node:
-                continue
-            hosted.setdefault(node, []).append((namespace, uid, volumes))
-            for claim in volumes.claims:
-                users.setdefault(f"{namespace}/{claim.name}", []).append(uid)
-        shared = frozenset(key for key, named in self._named.items() if len(named) > 1)
-        return (
-            {node: tuple(pods) for node, pods in hosted.items()},
-            {key: tuple(uids) for key, uids in users.items()},
-            shared,
-        )
+        """Bring the nodes up to date whose pods changed; a claim that one pod names twice has one user."""
+        for node in self._stale:
+            pods = self._on_node.get(node)
+            if pods:
+                self._hosted[node] = tuple(pods[uid] for uid in sorted(pods))
+            else:
+                self._on_node.pop(node, None)
+                self._hosted.pop(node, None)
+        self._stale.clear()
+        return dict(self._hosted), dict(self._users), frozenset(self._shared)
 
     def _count_taken(self) -> tuple[dict[str, str], dict[str, str]]:
         taken: dict[str, str] = {}
@@ -260,3 +281,7 @@ class StorageBook:
                 else:
                     chosen[step.claim_uid] = node
         return taken, chosen
+
+
+def _keys(namespace: str, volumes: PodVolumes) -> set[str]:
+    return {f"{namespace}/{claim.name}" for claim in volumes.claims}

@@ -88,7 +88,7 @@ def wish_of(claim: Claim) -> tuple[Hashable, ...]:
 
 
 def sort_of(pod: Pod, storage: Storage, attached: Collection[str]) -> Hashable:
-    """Return what sets a pod apart by its volumes; None without any. attached: volumes that are on a node already."""
+    """Return what sets a pod apart by its volumes; None without any. attached: volumes that are attached to a node."""
     if pod.volumes is None:
         return None
     claims = claims_of(pod, storage)
@@ -100,7 +100,7 @@ def sort_of(pod: Pod, storage: Storage, attached: Collection[str]) -> Hashable:
 
 def _part(one: Named, storage: Storage, attached: Collection[str]) -> tuple[Hashable, ...]:
     claim = one.claim
-    matters = claim.key in storage.shared or claim.volume in attached
+    matters = claim.key in storage.shared or is_used(claim, storage, attached)
     if not one.bound:
         matters = matters or bool(storage.given.get(claim.key)) or bool(node_of(claim, storage))
         return ("delayed", *wish_of(claim), claim.key if matters else "")
@@ -109,6 +109,11 @@ def _part(one: Named, storage: Storage, attached: Collection[str]) -> tuple[Hash
     if volume is not None:
         where = (volume.terms, () if one.ephemeral else volume.zones, volume.driver)
     return ("bound", *where, claim.key if matters else "")
+
+
+def is_used(claim: Claim, storage: Storage, attached: Collection[str]) -> bool:
+    """Whether the volume of a claim is on some node already: a pod there uses it, or it is attached."""
+    return bool(claim.volume) and (claim.key in storage.users or claim.volume in attached)
 
 
 def node_of(claim: Claim, storage: Storage) -> str:

@@ -137,3 +137,21 @@ def test_classes_capacities_and_attachments_are_kept_by_what_they_are_looked_up_
     view = storage(made)
     assert [one.largest for one in view.capacities["local"]] == [5]
     assert view.attachments == {}
+
+
+def test_pods_that_come_move_and_go_leave_nothing_behind() -> None:
+    made = store(feed.PodSet(pod("p", "x", "y", node="n1")), feed.PodSet(pod("q", "x", node="n1")))
+    twice = PodVolumes((PodClaim("x"), PodClaim("x", ephemeral=True)))
+    made.apply([feed.PodSet(replace(pod("r", "x", node="n2"), volumes=twice))], 0.0)
+    view = storage(made)
+    assert {node: [uid for _, uid, _ in pods] for node, pods in view.hosted.items()} == {
+        "n1": ["u-p", "u-q"],
+        "n2": ["u-r"],
+    }
+    assert (view.users["a/x"], view.shared) == (("u-p", "u-q", "u-r"), {"a/x"})
+    made.apply([feed.PodGone("u-q"), feed.PodGone("u-r")], 0.0)
+    view = storage(made)
+    assert (set(view.hosted), view.users, view.shared) == ({"n1"}, {"a/x": ("u-p",), "a/y": ("u-p",)}, frozenset())
+    made.apply([feed.PodGone("u-p")], 0.0)
+    view = storage(made)
+    assert (view.hosted, view.users) == ({}, {})
