@@ -7,12 +7,15 @@ strategies.py, what these functions accept may be stored.
 
 from __future__ import annotations
 
+import re
+
 from scheduler.playground.errors import Cause, Obj, field_forbidden, field_invalid, field_required, field_unsupported
 from scheduler.playground.plain import spec_object
 from scheduler.playground.quantities import canonicalise
 from scheduler.playground.storage import Store
 
 _MODES = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]
+_DRIVER = re.compile(r"[a-zA-Z0-9]([-a-zA-Z0-9.]{0,61}[a-zA-Z0-9])?")
 _PLAIN = frozenset(
     {
         "accessModes", "capacity", "claimRef", "mountOptions", "nodeAffinity", "persistentVolumeReclaimPolicy",
@@ -81,6 +84,8 @@ def create_volume(store: Store, one: Obj) -> list[Cause]:
         causes.append(field_required("spec", "must specify a volume type"))
     elif len(sources) > 1:
         causes.append(field_forbidden(f"spec.{sources[1]}", "may not specify more than 1 volume type"))
+    elif sources == ["csi"] and not _DRIVER.fullmatch(str(spec["csi"].get("driver", ""))):
+        causes.append(field_invalid("spec.csi.driver", spec["csi"].get("driver", ""), "must be a DNS subdomain name"))
     elif sources == ["local"] and not spec.get("nodeAffinity"):
         causes.append(field_required("spec.nodeAffinity", "Local volume requires node affinity"))
     return causes

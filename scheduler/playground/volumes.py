@@ -25,7 +25,7 @@ from scheduler.playground.selectors import match_label_selector
 
 log = structlog.get_logger("muster.playground.volumes")
 
-PROVISIONER = "playground.muster.sh/volumes"
+PROVISIONER = "playground.muster.sh"
 TELL = "playground.muster.sh/provision"
 SELECTED = "volume.kubernetes.io/selected-node"
 COMPLETED = "pv.kubernetes.io/bind-completed"
