@@ -31,6 +31,7 @@ from scheduler.app import (
     with_options,
 )
 from scheduler.binder.loop import Binder, Settings
+from scheduler.binder.record import Timing
 from scheduler.binder.objects import RequestObjects
 from scheduler.binder.volumes import Settings as VolumeSettings
 from scheduler.binder.volumes import VolumeBinding
@@ -178,7 +179,11 @@ class IoProcess:
             client,
             RequestObjects(client, self._watches.assembler, config.namespace),
             cast(Any, self._elector),  # leading when the binder runs, so that it has an epoch
-            settings=Settings(in_flight=config.binder.concurrency, history=config.binder.history),
+            settings=Settings(
+                in_flight=config.binder.concurrency,
+                history=config.binder.history,
+                timing=Timing(bind=config.binder.deadline),
+            ),
             observer=self._reached,
             meter=self._metrics,
             steps=(

@@ -185,8 +185,10 @@ def _on_prepared(record: Record, event: Prepared) -> Result:
         return _give_up_idle(record, record.trouble or DEADLINE, event.now)
     idle = _members(record, Member.IDLE)
     states = record.states.replace(bytes((Member.IDLE,)), bytes((Member.ASKED,)))
-    record = replace(record, phase=Phase.BINDING, states=states)
-    return (record, (Ask(Verb.BIND, idle),)) if idle else _settle(record, event.now, ())
+    deadline = min(record.deadline, event.now + record.timing.bind) if record.place.steps else record.deadline
+    wake = () if deadline == record.deadline else (Wake(deadline),)
+    record = replace(record, phase=Phase.BINDING, states=states, deadline=deadline)
+    return (record, (Ask(Verb.BIND, idle), *wake)) if idle else _settle(record, event.now, wake)
 
 
 def _give_up_idle(record: Record, cause: str, now: float) -> Result:

@@ -122,7 +122,8 @@ class Timing:
     """Seconds. `first_wait` doubles up to `last_wait` between tries of one member.
 
     `settle`: how long a bind that timed out may still land; `straggle`: the same for one that a process sent before it
-    died. `confirm`: how long the watch may lag before a pod is read.
+    died. `confirm`: how long the watch may lag before a pod is read. `bind`: how long binds may take once volumes are
+    bound (the deadline of the request allows for both).
     """
 
     first_wait: float = 0.1
@@ -130,6 +131,7 @@ class Timing:
     settle: float = 5.0
     straggle: float = 15.0
     confirm: float = 5.0
+    bind: float = 120.0
 
 
 DEFAULT_TIMING = Timing()

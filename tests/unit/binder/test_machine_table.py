@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ from scheduler.binder.record import (
     Woke,
 )
 from scheduler.model.decisions import Assignment, Place
+from scheduler.model.podvolumes import VolumeStep
 
 TIMING = Timing(first_wait=1.0, last_wait=8.0, settle=5.0, confirm=3.0)
 DEADLINE = 100.0
@@ -491,3 +493,36 @@ def test_every_end_ignores_what_the_watch_overtook_and_nothing_leads_out_of_it()
     for (phase, event), handler in TABLE.items():
         if phase in ENDS:
             assert handler(gang(phase=phase), object()) == (gang(phase=phase), ()), (phase, event)
+
+
+def with_volumes(record: Record) -> Record:
+    """The same gang, whose first member waits for a claim."""
+    step = VolumeStep(record.place.assignments[0].uid, "a", "data", "c")
+    return replace(record, place=dataclasses.replace(record.place, steps=(step,)))
+
+
+def test_once_its_volumes_are_bound_a_gang_has_no_more_time_for_its_binds_than_others() -> None:
+    start = with_volumes(gang())
+    start = replace(start, deadline=1000.0)
+    record = play(
+        start,
+        (Start(1.0), [Wake(1000.0), Check()]),
+        (Checked(1.0), [Prepare((0, 1))]),
+        (Prepared(500.0), [Ask(Verb.BIND, (0, 1)), Wake(500.0 + start.timing.bind)]),
+    )
+    assert record.deadline == 500.0 + start.timing.bind
+
+
+def test_what_a_process_that_died_had_prepared_is_taken_back_when_its_gang_is_given_up() -> None:
+    start = replace(with_volumes(gang()), resumed=True)
+    record = play(
+        start,
+        (Start(1.0), [Wake(DEADLINE), Check()]),
+        (
+            Checked(1.0, failures=(Failure(0, "PodGone", True),)),
+            [Recall(), Ask(Verb.READ, (1,), 1.0 + start.timing.straggle)],
+        ),
+        (Answered(17.0, ((1, Answer(Verb.READ, Kind.SEEN, reading=Reading())),)), [Undo((0, 1))]),
+        (Undone(), [Finish()]),
+    )
+    assert record.phase is Phase.FAILED
