@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
-import yaml
 
 from scheduler import config as configuration
 from scheduler.config import ConfigError, SchedulerConfiguration
@@ -59,12 +58,15 @@ def _registry() -> Any:
     return plugins.built_in().with_entry_points()
 
 
-def load_configuration(file: Path | None, *, text: str | None = None) -> SchedulerConfiguration:
+def load_configuration(file: Path | None, *, content: bytes | None = None) -> SchedulerConfiguration:
     """Read a configuration; the plugins that it names are made once, so that their arguments are checked too.
 
     Raises `ConfigError` with the path of the key.
     """
-    document = yaml.safe_load(text) if text is not None else configuration.read(file) if file is not None else {}
+    if content is not None:
+        document = configuration.document(content)
+    else:
+        document = configuration.read(file) if file is not None else {}
     if not isinstance(document, dict) or _POLICIES.isdisjoint(document):
         return configuration.parse(document, actions=(), plugins=())
     from scheduler.actions.run import ACTIONS

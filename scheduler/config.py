@@ -364,8 +364,19 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
 def read(path: Path) -> object:
     """Read a file, to be parsed. Raises `ConfigError`, naming the file when it cannot be read or is not YAML."""
     try:
-        return yaml.safe_load(path.read_text())
+        return document(path.read_bytes())
     except OSError as error:
         raise ConfigError("", f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise ConfigError("", f"{path}: not YAML: {error}") from error
+    except ConfigError as error:
+        raise ConfigError("", f"{path}: {error}") from error
+
+
+def document(content: bytes) -> object:
+    """Return what a file says, to be parsed. Raises `ConfigError` for anything that is not YAML in UTF-8.
+
+    YAML refuses a date or a number that it takes for one and that does not exist (`2001-99-99`) by a plain ValueError.
+    """
+    try:
+        return yaml.safe_load(content.decode())
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError("", f"not YAML: {error}") from error

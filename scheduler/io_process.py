@@ -19,7 +19,6 @@ from typing import Any, cast
 
 import msgspec
 import structlog
-import yaml
 
 from scheduler.app import (
     BrainProcess,
@@ -31,8 +30,8 @@ from scheduler.app import (
     with_options,
 )
 from scheduler.binder.loop import Binder, Settings
-from scheduler.binder.record import Timing
 from scheduler.binder.objects import RequestObjects
+from scheduler.binder.record import Timing
 from scheduler.binder.volumes import Settings as VolumeSettings
 from scheduler.binder.volumes import VolumeBinding
 from scheduler.cluster import feed
@@ -306,8 +305,8 @@ class IoProcess:
                 if content == before:
                     continue
                 before = content
-                config = with_options(load_configuration(None, text=content.decode()), self._options)
-            except (OSError, UnicodeDecodeError, yaml.YAMLError, ConfigError) as error:
+                config = with_options(load_configuration(None, content=content), self._options)
+            except (OSError, ConfigError) as error:
                 log.error("configuration_refused", file=str(file), error=str(error))
                 self._metrics.reload(ok=False)
                 continue

@@ -136,3 +136,15 @@ def test_a_file_that_is_not_yaml_or_not_there_is_an_error_that_names_it(tmp_path
     file.write_text("a: [")
     with pytest.raises(ConfigError, match="not YAML"):
         load_configuration(file)
+
+
+@pytest.mark.parametrize("content", [b"a: [", b"\x00\xff{", b"seed: 2001-99-99", b"seed: !!float x"])
+def test_content_that_is_not_yaml_is_a_config_error_also_when_a_running_scheduler_reads_it_again(
+    tmp_path: Path, content: bytes
+) -> None:
+    with pytest.raises(ConfigError, match="not YAML"):
+        load_configuration(None, content=content)
+    file = tmp_path / "bad.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"bad\.yaml: not YAML"):
+        load_configuration(file)
