@@ -15,9 +15,13 @@ from plugins import built_in
 from scheduler.actions.run import ACTIONS
 from scheduler.config import API_VERSION, KIND, ConfigError, PluginConfig, SchedulerConfiguration, parse
 from scheduler.framework.registry import Arguments
+from scheduler.model.verdict import Code
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
 RESOURCE = "RESOURCE"
+REASONS = PAGE.with_name("reasons.md")
+LATER = {Code.SUSPENDED, Code.WAITING_FOR_QUOTA, Code.EXCEEDS_LIMIT, Code.PRIORITY, Code.WAITING_FOR_VICTIMS}
+"""Reasons that nothing gives yet."""
 Row = list[str]
 
 
@@ -141,3 +145,10 @@ def test_every_plugin_is_on_the_page_with_its_arguments(name: str) -> None:
 
 def test_no_plugin_is_on_the_page_that_does_not_exist() -> None:
     assert {bare(row[0]) for row in rows(5)} <= set(built_in().names())
+
+
+def test_every_reason_that_is_given_has_its_row() -> None:
+    lines = [line.split("|")[1] for line in REASONS.read_text().splitlines() if line.startswith("| `")]
+    told = {word for first in lines for word in re.findall(r"`(\w+)[` ]", first)}
+    words = {code.value for code in Code if code not in LATER and code is not Code.NEVER_FITS}
+    assert told == words
