@@ -8,7 +8,7 @@ passes, so that this module knows neither. Volcano's scheduler.conf (actions, ti
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -371,12 +371,27 @@ def read(path: Path) -> object:
         raise ConfigError("", f"{path}: {error}") from error
 
 
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that is written twice: which of the two would hold is nobody's guess."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """Return the mapping. Raises `yaml.constructor.ConstructorError`, naming key and line."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    problem = f"the key {key.value!r} is written twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def document(content: bytes) -> object:
     """Return what a file says, to be parsed. Raises `ConfigError` for anything that is not YAML in UTF-8.
 
     YAML refuses a date or a number that it takes for one and that does not exist (`2001-99-99`) by a plain ValueError.
     """
     try:
-        return yaml.safe_load(content.decode())
+        return yaml.load(content.decode(), _Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError("", f"not YAML: {error}") from error

@@ -44,7 +44,7 @@ def unkept_field(pod: Pod, session: Session) -> str:
 
 def gate(session: Session, state: GroupState) -> Verdict | None:
     """Return why the group may not be placed now, or None. A running group is not asked whether it may start."""
-    why = malformed(session, state)
+    why = malformed(session, state) or state.held
     if why is not None or is_running(state):
         return why
     return session.hooks.ready(state, session) or session.hooks.admits(state, session)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from scheduler.dialects.registry import DIALECTS
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Pod, Problem
+from scheduler.model.verdict import Verdict
 
 _API_VERSIONS = {
     dialect.name: f"{resource.group}/{resource.versions[0]}"
@@ -101,6 +102,7 @@ def group_state(
     namespace_queue: Callable[[str, str], str],
     ran: Collection[str],
     starting: bool = False,
+    held: Verdict | None = None,
 ) -> GroupState | None:
     """Return the state of a group, or None for a group of one with nothing left to decide.
 
@@ -145,6 +147,7 @@ def group_state(
         failed=_sorted(sorts["failed"]),
         missing_object=missing,
         starting=starting,
+        held=held,
         ever_ran=bool(settled)
         and not missing
         and (group.uid in ran or group.was_running or _reached_minimum(group, settled)),

@@ -16,6 +16,7 @@ from dataclasses import replace
 from scheduler.cluster import feed
 from scheduler.cluster.members import group_key, group_state, holder
 from scheduler.cluster.node_table import GrowingTable
+from scheduler.cluster.setbacks import Setbacks
 from scheduler.cluster.sharing import Sharing
 from scheduler.cluster.storage import StorageBook
 from scheduler.cluster.tallies import Tallies
@@ -71,6 +72,7 @@ class Store:
         self._starting: dict[str, dict[str, None]] = {}
         self._no_goods: list[NoGood] = []
         self._back_off: dict[tuple[str, str], float] = {}
+        self._setbacks = Setbacks()
         self._nominated: dict[str, Pod] = {}
         self._foreign: dict[str, dict[str, None]] = {}
         self._named: dict[str, frozenset[str]] = {}
@@ -394,6 +396,13 @@ class Store:
         for outcome in request.outcomes:
             if outcome.index in before or outcome.index not in settled:
                 continue  # said already, or more is to come
+            gang = request.gangs[outcome.index]
+            if outcome.phase == "Bound":
+                self._setbacks.bound(gang.group)
+            elif outcome.index in failed and self._setbacks.take(gang, outcome, now):
+                self._dirty[gang.group] = None
+                self.changed = True
+                continue
             for failure in outcome.failures:
                 self._refuse(failure.uid, failure.node, failure.cause, request.name, now)
 
@@ -436,7 +445,7 @@ class Store:
 
     def next_due(self) -> float | None:
         """The time at which a cool-down ends and waiting groups should be looked at again, or None."""
-        return min((bad.until for bad in self._no_goods), default=None)
+        return min((*(bad.until for bad in self._no_goods), *self._setbacks.due()), default=None)
 
     def _refresh(self, key: str) -> None:
         members = [self._pods[uid] for uid in self._members.get(key, ())]
@@ -455,6 +464,7 @@ class Store:
             namespace_queue=self._namespaces.get,
             ran=self._ran,
             starting=key in self._starting,
+            held=self._setbacks.held(key),
         )
         if state is None:
             self._states.pop(key, None)
@@ -478,6 +488,7 @@ class Store:
     def snapshot(self, now: float) -> Snapshot:
         """Return the cluster as of now and clear `changed`."""
         self._dirty.pop("", None)
+        self._dirty.update(dict.fromkeys(self._setbacks.end(now)))
         for key in self._dirty:
             self._refresh(key)
         self._dirty.clear()

@@ -442,7 +442,7 @@ def decode_owner(raw: bytes | msgspec.Raw, kind: str, api_version: str = "batch/
     except (msgspec.DecodeError, UnicodeDecodeError) as cause:
         raise undecodable(kind, raw, cause) from cause
     labels, annotations = meta.labels or NO_KEYS, meta.annotations or NO_KEYS
-    if not (annotations.min_member or labels.min_member):
+    if annotations.min_member is None and labels.min_member is None:
         return None
     problems: list[Problem] = []
     minimum = membership.min_member(labels, annotations, problems)

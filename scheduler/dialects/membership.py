@@ -24,7 +24,7 @@ class Keys(msgspec.Struct, gc=False):
     group: str = msgspec.field(name="scheduling.muster.sh/pod-group", default="")
     subgroup: str = msgspec.field(name="scheduling.muster.sh/subgroup", default="")
     queue: str = msgspec.field(name="scheduling.muster.sh/queue", default="")
-    min_member: str = msgspec.field(name="scheduling.muster.sh/min-member", default="")
+    min_member: str | None = msgspec.field(name="scheduling.muster.sh/min-member", default=None)
     topology_required: str = msgspec.field(name="scheduling.muster.sh/topology-required", default="")
     topology_preferred: str = msgspec.field(name="scheduling.muster.sh/topology-preferred", default="")
     preemptible: str = msgspec.field(name="scheduling.muster.sh/preemptible", default="")
@@ -101,8 +101,8 @@ def index(labels: Keys, annotations: Keys) -> int:
 
 def min_member(labels: Keys, annotations: Keys, problems: list[Problem]) -> int:
     """Return the annotated minimum (0: absent or not usable)."""
-    text = annotations.min_member or labels.min_member
-    if not text:
+    text = labels.min_member if annotations.min_member is None else annotations.min_member
+    if text is None:
         return 0
     number = _number(text)
     if 1 <= number <= MAX_MEMBERS:

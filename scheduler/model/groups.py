@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from scheduler.model.pods import Condition, Pod, Problem
 from scheduler.model.resources import Amounts
+from scheduler.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,8 @@ class GroupState:
     waiting: may be placed now. gated: scheduling gates. assumed: placed, bind not confirmed. bound: on a node, alive.
     terminating: being deleted (bound or not). succeeded / failed: ended. `priority` is resolved. `missing_object`: the
     members name an object that does not exist. `ever_ran`: the minimum was once reached. `starting`: a request that
-    binds its minimum has not ended yet; should it fail, what it bound is unwound.
+    binds its minimum has not ended yet; should it fail, what it bound is unwound. `held`: why nothing of it is placed
+    for a while, after a bind that failed for a reason that no other node would cure.
     """
 
     group: PodGroup
@@ -98,6 +100,7 @@ class GroupState:
     missing_object: bool = False
     ever_ran: bool = False
     starting: bool = False
+    held: Verdict | None = None
 
     @property
     def key(self) -> str:

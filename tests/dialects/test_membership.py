@@ -85,7 +85,7 @@ def test_an_annotated_minimum_is_read(text: str, minimum: int) -> None:
     assert (pod.min_member, pod.problems) == (minimum, ())
 
 
-@pytest.mark.parametrize("text", ["0", "-1", "2147483648", "four", "1.5", "٣", " 3"])
+@pytest.mark.parametrize("text", ["", "0", "-1", "2147483648", "four", "1.5", "٣", " 3"])
 def test_an_annotated_minimum_that_cannot_be_used_is_named(text: str) -> None:
     pod = decode({}, {"scheduling.muster.sh/min-member": text})
     assert pod.min_member == 0

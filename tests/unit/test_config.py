@@ -138,6 +138,11 @@ def test_a_file_that_is_not_yaml_or_not_there_is_an_error_that_names_it(tmp_path
         load_configuration(file)
 
 
+def test_a_key_that_is_written_twice_is_refused_with_its_line() -> None:
+    with pytest.raises(ConfigError, match=r"the key 'seed' is written twice(.|\n)*line 2"):
+        load_configuration(None, content=b"seed: 1\nseed: 2\n")
+
+
 @pytest.mark.parametrize("content", [b"a: [", b"\x00\xff{", b"seed: 2001-99-99", b"seed: !!float x"])
 def test_content_that_is_not_yaml_is_a_config_error_also_when_a_running_scheduler_reads_it_again(
     tmp_path: Path, content: bytes

@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from scheduler.cluster import feed
+from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
+from scheduler.model.decisions import Place
 from scheduler.model.snapshot import NoGood
 from scheduler.model.verdict import Code
 from tests.unit.framework.world import GPU, World, shape, with_plugins
@@ -238,6 +240,25 @@ def test_a_node_that_refused_a_pod_is_not_tried_for_it_again_until_the_cool_down
     result = w.session()
     assert w.placed == {"g-0": "b", "g-1": "a"}
     assert result.wake_at == w.now + 10
+
+
+def test_a_group_whose_bind_was_refused_as_such_rests_and_says_why() -> None:
+    w = world().node("a", gpu=2).node("b", gpu=2)
+    w.gang("g", 2)
+    w.flush()
+    key = next(iter(w.store.snapshot(w.now).groups))
+    gang = Place(
+        group=key, group_uid="", namespace="d", name="g", api_version="", kind="PodGroup", minimum=2, assignments=()
+    )
+    failed = GangOutcome(0, "Failed", failures=(BindFailure("uid-g-0", "g-0", "a", "Forbidden"),))
+    ended = BindRequest("r", "r", "s", 1, w.now, (gang,), phase="Failed", outcomes=(failed,))
+    w.store.apply([feed.RequestSet(ended)], w.now)
+    w.session()
+    verdict = w.verdict("g")
+    assert not w.placed
+    assert verdict is not None and (verdict.code, verdict.fact("cause")) == (Code.BIND_FAILED, "Forbidden")
+    w.session(later=2)
+    assert len(w.placed) == 2
 
 
 def test_a_shape_that_a_kubelet_refused_waits_with_that_reason() -> None:

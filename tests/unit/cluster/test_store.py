@@ -17,6 +17,7 @@ from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.snapshot import Snapshot
+from scheduler.model.verdict import Code
 
 SHAPE = Shape(key="s1", requests=(("cpu", 1000), ("example.com/gpu", 1)))
 BIG = Shape(key="s2", requests=(("cpu", 4000), ("memory", 2**30)))
@@ -149,6 +150,44 @@ def test_a_refused_member_is_not_tried_on_that_node_for_a_growing_time() -> None
         waits.append(store.snapshot(now).no_goods[0].until - now)
         assert store.snapshot(now + 100).no_goods == ()
     assert waits == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("cause", ["Forbidden", "Rejected"])
+def test_a_bind_refused_for_no_fault_of_the_node_lets_the_whole_group_rest_for_a_growing_time(cause: str) -> None:
+    store = store_with(feed.NodeSet(node("n1")), feed.GroupSet(group("g", 1)))
+    waits = []
+    for number in range(8):  # each time another pod of the group: its uid is new, the group is the same
+        now, name = 1000.0 * (number + 1), f"p{number}"
+        gang = place("volcano/a/g", [(name, "n1")])
+        failed = GangOutcome(0, "Failed", failures=(BindFailure(f"u-{name}", name, "n1", cause),))
+        ended = request(f"r{number}", gang, phase="Failed", outcomes=(failed,))
+        store.apply([feed.PodSet(pod(name, group="volcano/a/g")), feed.RequestSet(ended)], now)
+        due = store.next_due()
+        assert due is not None
+        waits.append(due - now)
+        held = store.snapshot(due - 0.1)
+        why = held.groups["volcano/a/g"].held
+        assert why is not None and (why.code, why.fact("cause"), why.fact("pod")) == (Code.BIND_FAILED, cause, name)
+        assert held.no_goods == ()
+        assert store.snapshot(due).groups["volcano/a/g"].held is None
+        assert store.next_due() is None
+        store.apply([feed.PodGone(f"u-{name}")], now + 100)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+
+
+def test_a_group_that_was_bound_has_no_setback_behind_it() -> None:
+    store = store_with(
+        feed.NodeSet(node("n1")), feed.GroupSet(group("g", 1)), feed.PodSet(pod("p", group="volcano/a/g"))
+    )
+    gang = place("volcano/a/g", [("p", "n1")])
+    refused = GangOutcome(0, "Failed", failures=(BindFailure("u-p", "p", "n1", "Forbidden"),))
+    for number, (outcome, wait) in enumerate(
+        [(refused, 1.0), (refused, 2.0), (GangOutcome(0, "Bound", 1), None), (refused, 1.0)]
+    ):
+        now = 100.0 * (number + 1)
+        store.apply([feed.RequestSet(request(f"r{number}", gang, phase=outcome.phase, outcomes=(outcome,)))], now)
+        assert store.next_due() == (None if wait is None else now + wait)
+        store.snapshot(now + 90)
 
 
 def test_a_gang_that_was_told_to_be_given_up_is_not_held_against_its_node_again_when_its_request_ends() -> None:
