@@ -353,9 +353,10 @@ class IoProcess:
             await health.stop()
 
     def _ready(self) -> tuple[bool, str]:
-        if self._watches.all_synced.is_set():
-            return True, "ok"
-        return False, f"waiting for {', '.join(self._watches.waiting_for())}"
+        if not self._watches.all_synced.is_set():
+            return False, f"waiting for {', '.join(self._watches.waiting_for())}"
+        lost = self._watches.lost()
+        return (False, f"cannot follow {', '.join(lost)}") if lost else (True, "ok")
 
     def _alive(self) -> tuple[bool, str]:
         return True, "ok"

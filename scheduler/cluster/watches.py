@@ -49,6 +49,8 @@ ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttac
 BIND_REQUESTS = Resource("scheduling.muster.sh", "v1alpha1", "bindrequests", "BindRequest")
 
 Raw = bytes | msgspec.Raw
+LOST_AFTER = 30.0
+"""Seconds without a watch after which a required resource counts as lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +243,14 @@ class Watches:
             if not reflector.settled.is_set()
         ]
         return [f"{name}: {problem}" if problem else name for name, problem in late]
+
+    def lost(self) -> list[str]:
+        """Required resources that have not been followed for `LOST_AFTER` seconds, with the reason."""
+        return [
+            f"{reflector.resource}: {reflector.problem}"
+            for reflector in self._required
+            if reflector.problem and reflector.stale_for() > LOST_AFTER
+        ]
 
     def resource(self, group: PodGroup) -> Resource | None:
         """Return the resource as which a group's object is served now; None when it is not."""

@@ -24,6 +24,7 @@ from scheduler.playground.server import PlaygroundServer
 from tests.unit.cluster.scripted import client_of
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+BOUND_BY = "bindrequests.v1alpha1.scheduling.muster.sh"
 
 
 async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
@@ -122,7 +123,7 @@ async def band(client: ApiClient, name: str) -> None:
 async def test_nothing_is_synced_while_a_required_resource_cannot_be_listed() -> None:
     cache = Cache()
     async with playground() as (_, client), running(client, cache, wait=False) as (watches, _):
-        missing = "bindrequests.v1alpha1.scheduling.muster.sh"
+        missing = BOUND_BY
         await until(lambda: [line.split(":")[0] for line in watches.waiting_for()] == [missing])
         await until(lambda: any("404" in line for line in watches.waiting_for()))
         assert not watches.all_synced.is_set()
@@ -131,6 +132,18 @@ async def test_nothing_is_synced_while_a_required_resource_cannot_be_listed() ->
         await asyncio.wait_for(watches.all_synced.wait(), 30)
         assert cache.synced
         assert watches.waiting_for() == []
+
+
+async def test_a_required_resource_whose_definition_goes_away_is_lost_until_it_comes_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("scheduler.cluster.watches.LOST_AFTER", 0.2)
+    async with playground(BINDREQUESTS) as (_, client), running(client, Cache()) as (watches, _):
+        assert watches.lost() == []
+        await client.delete(f"{CRDS}/{BINDREQUESTS['metadata']['name']}")
+        await until(lambda: [line.partition(":")[0] for line in watches.lost()] == [BOUND_BY])
+        await client.post_json(CRDS, BINDREQUESTS)
+        await until(lambda: watches.lost() == [])
 
 
 async def test_a_dialect_that_we_may_not_read_delays_nobody_and_is_not_active() -> None:
