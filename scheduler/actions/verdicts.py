@@ -68,6 +68,7 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
         if hard:
             facts = _but_rules(facts, f"an empty cluster has room, but not with {hard}")
         else:
+            del facts["largest"]  # what is free now says nothing about what could ever be
             facts |= _limits(session, rooms, scarce, resource, needed)
     elif not answer.proven:
         code = Code.SEARCH_BUDGET_EXHAUSTED

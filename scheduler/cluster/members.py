@@ -103,6 +103,7 @@ def group_state(
     ran: Collection[str],
     starting: bool = False,
     held: Verdict | None = None,
+    foreign: int = 0,
 ) -> GroupState | None:
     """Return the state of a group, or None for a group of one with nothing left to decide.
 
@@ -148,6 +149,7 @@ def group_state(
         missing_object=missing,
         starting=starting,
         held=held,
+        foreign=foreign,
         ever_ran=bool(settled)
         and not missing
         and (group.uid in ran or group.was_running or _reached_minimum(group, settled)),

@@ -178,6 +178,8 @@ class Store:
         old = self._pods.get(pod.uid)
         if old is not None and replace(pod, resource_version=old.resource_version) == old:
             return
+        if old is not None and (pod.ours or pod.group != old.group):
+            self._drop_foreign(old)
         self._pods[pod.uid] = pod
         self._sharing.pod(pod, len(self._pods))
         if pod.node or pod.finished:
@@ -465,6 +467,7 @@ class Store:
             ran=self._ran,
             starting=key in self._starting,
             held=self._setbacks.held(key),
+            foreign=len(self._foreign.get(key, ())),
         )
         if state is None:
             self._states.pop(key, None)

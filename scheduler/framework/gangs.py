@@ -84,6 +84,7 @@ def membership(state: GroupState) -> Verdict | None:
             minimum=required_total(state),
             gated=len(state.gated),
             failed=len(state.failed),
+            foreign=state.foreign,
         )
     waiting, gated = count_by_role(state.waiting), count_by_role(state.gated)
     minimums = {role.name: role.count for role in state.group.roles}

@@ -84,7 +84,8 @@ class GroupState:
     terminating: being deleted (bound or not). succeeded / failed: ended. `priority` is resolved. `missing_object`: the
     members name an object that does not exist. `ever_ran`: the minimum was once reached. `starting`: a request that
     binds its minimum has not ended yet; should it fail, what it bound is unwound. `held`: why nothing of it is placed
-    for a while, after a bind that failed for a reason that no other node would cure.
+    for a while, after a bind that failed for a reason that no other node would cure. `foreign`: pods that name
+    the group and another scheduler; they are no members.
     """
 
     group: PodGroup
@@ -101,6 +102,7 @@ class GroupState:
     ever_ran: bool = False
     starting: bool = False
     held: Verdict | None = None
+    foreign: int = 0
 
     @property
     def key(self) -> str:

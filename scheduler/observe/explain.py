@@ -246,13 +246,15 @@ def _topology(verdict: Verdict) -> str:
 
 
 def _not_enough_members(verdict: Verdict) -> str:
-    """existing, minimum, gated, failed, role."""
+    """existing, minimum, gated, failed, foreign, role."""
     existing, minimum, gated = (_number(verdict, name) for name in ("existing", "minimum", "gated"))
     if existing is None or minimum is None:
         return f"fewer members{_of_role(verdict)} exist than must start together"
     waiting, failed = f" ({gated} gated)" if gated else "", _number(verdict, "failed")
     there = _share(existing, minimum, "member", "exists", "exist", _of_role(verdict))
-    return _join(there + waiting, f"{failed} failed" if failed else "")
+    foreign = _number(verdict, "foreign") or 0
+    others = f"{_plural(foreign, 'pod')} of another scheduler {'names' if foreign == 1 else 'name'} the group"
+    return _join(there + waiting, f"{failed} failed" if failed else "", others if foreign else "")
 
 
 def _gated(verdict: Verdict) -> str:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from plugins import built_in
+from scheduler.dialects.shapes import keyed
 from scheduler.framework.registry import Registry
 from scheduler.model.decisions import Explain
 from scheduler.model.pods import Condition, Problem
@@ -68,7 +69,8 @@ def test_a_group_of_one_member_that_does_not_exist_says_so() -> None:
     w = world().nodes(1, gpu=1)
     w.group("g", 1)
     w.session()
-    assert said(w, "g") == (Code.NOT_ENOUGH_MEMBERS, {"existing": 0, "minimum": 1, "gated": 0, "failed": 0})
+    none = {"existing": 0, "minimum": 1, "gated": 0, "failed": 0, "foreign": 0}
+    assert said(w, "g") == (Code.NOT_ENOUGH_MEMBERS, none)
 
 
 def test_a_running_group_below_its_minimum_says_what_its_replacement_lacks() -> None:
@@ -137,7 +139,10 @@ def test_phases_follow_the_members_to_the_end() -> None:
     w.set_pod(replace(w.pods["uid-g-0"], phase="Failed"))
     w.session(later=10)
     assert phase(w, "g") == "Degraded"
-    assert said(w, "g") == (Code.NOT_ENOUGH_MEMBERS, {"existing": 1, "minimum": 2, "gated": 0, "failed": 1})
+    assert said(w, "g") == (
+        Code.NOT_ENOUGH_MEMBERS,
+        {"existing": 1, "minimum": 2, "gated": 0, "failed": 1, "foreign": 0},
+    )
     w.carry_out()
     w.member(group, 5)
     w.session(later=10)
@@ -351,6 +356,23 @@ def test_a_gang_larger_than_the_cluster_never_fits_and_says_what_there_is() -> N
     big, wide = why(w, "big"), why(w, "wide")
     assert (big.code, big.permanent, big.fact("capacity"), big.fact("needed")) == (Code.RESOURCES, True, 4, 5)
     assert (wide.code, wide.permanent, wide.fact("largest"), wide.fact("each")) == (Code.RESOURCES, True, 2, 3)
+
+
+def test_a_gang_that_no_node_may_run_is_not_told_of_a_largest_node() -> None:
+    w = world().nodes(2, gpu=2)
+    w.gang("g", 2, of=keyed(replace(shape(gpu=1), node_selector=(("pool", "x"),))))
+    w.session()
+    verdict = why(w, "g")
+    assert (verdict.permanent, verdict.fact("largest"), verdict.fact("message")) == (True, None, "no node may run it")
+
+
+def test_a_gang_some_of_whose_pods_are_another_schedulers_says_so() -> None:
+    w = world().nodes(2, gpu=2)
+    w.gang("g", 2, count=1)
+    w.pod("stray", shape(gpu=1), ours=False, group="muster/ns/g")
+    w.session()
+    verdict = why(w, "g")
+    assert (verdict.code, verdict.fact("existing"), verdict.fact("foreign")) == (Code.NOT_ENOUGH_MEMBERS, 1, 1)
 
 
 def test_numbers_of_absurd_requests_stay_small_enough_to_be_sent() -> None:

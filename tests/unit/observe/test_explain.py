@@ -154,6 +154,11 @@ def test_a_missing_pod_group_is_named_with_the_kind_that_was_looked_for():
         (Code.NOT_ENOUGH_MEMBERS, {"existing": 3, "minimum": 4, "failed": 1}, "3 of 4 members exist, 1 failed"),
         (
             Code.NOT_ENOUGH_MEMBERS,
+            {"existing": 3, "minimum": 4, "foreign": 1},
+            "3 of 4 members exist, 1 pod of another scheduler names the group",
+        ),
+        (
+            Code.NOT_ENOUGH_MEMBERS,
             {"existing": 2, "minimum": 4, "gated": 1, "failed": 2},
             "2 of 4 members exist (1 gated), 2 failed",
         ),
