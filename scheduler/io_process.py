@@ -377,7 +377,8 @@ class IoProcess:
         waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._snapshot_waiters.append(waiter)
         self._link.send(feed.SnapshotAsk())
-        return await asyncio.wait_for(waiter, 30)
+        async with asyncio.timeout(30):
+            return await waiter
 
     def _state(self) -> dict[str, Any]:
         return {

@@ -123,7 +123,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         return
     process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), 10)
+        async with asyncio.timeout(10):
+            await process.wait()
     except TimeoutError:
         os.killpg(process.pid, signal.SIGKILL)
         await process.wait()

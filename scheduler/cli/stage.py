@@ -227,7 +227,8 @@ class Stage:
                                   f"seen: {self.seen()}")  # fmt: skip
             self._changed.clear()
             try:
-                await asyncio.wait_for(self._changed.wait(), min(left, 0.5))
+                async with asyncio.timeout(min(left, 0.5)):  # wait_for may lose an interruption before Python 3.12
+                    await self._changed.wait()
             except TimeoutError:
                 continue
         self._raise_if_broken()
