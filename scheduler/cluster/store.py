@@ -2,8 +2,9 @@
 
 Decided here: which members a group has, what a node is charged with, and how long a placement is assumed. A pod is
 charged to its node from the moment that a session placed it there (or somebody bound it) until it has ended or is gone,
-whoever scheduled it; a nominated pod of another scheduler is charged to the node that it waits for. An assumption ends
-when the watch confirms the bind, or when the request that carries it fails or disappears. Knows nothing of HTTP.
+whoever scheduled it; a nominated pod of another scheduler is charged to the node that it waits for (a session leaves it
+out for groups of a higher priority). An assumption ends when the watch confirms the bind, or when the request that
+carries it fails or disappears. Knows nothing of HTTP.
 
 A little over 500 lines, because every event changes one and the same picture.
 """

@@ -75,3 +75,8 @@ class Snapshot:
     dialects: tuple[str, ...] = ()
     presence: Presence = field(default_factory=Presence)
     storage: Storage = NO_STORAGE
+
+    @property
+    def nominations(self) -> tuple[tuple[str, int, str], ...]:
+        """Node, priority and shape of every nominated pod of another scheduler."""
+        return tuple((pod.nominated, pod.priority, pod.shape) for pod in self.foreign_nominated)
