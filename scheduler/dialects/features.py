@@ -16,6 +16,8 @@ _RESTART_ALL = "RestartAllContainersOnContainerExits"
 _MOUNT_OPTIONS = "VolumeBindMountOptions"
 KNOWN = frozenset((_HOST_NETWORK, _RESTART_ALL, _MOUNT_OPTIONS))
 """The features that a pod may need; no others of a node are kept."""
+OPTIONS = b"bindMountOptions"
+"""What mounts with options have in their bytes: almost every container has mounts, and almost none has these."""
 
 
 class _RuleStruct(msgspec.Struct, gc=False):
@@ -42,8 +44,7 @@ def needed(
         found.add(_HOST_NETWORK)
     if any(rule.action == "RestartAllContainers" for raw in rules if raw for rule in _rules.decode(raw) or ()):
         found.add(_RESTART_ALL)
-    # Almost every container has mounts and almost none such options: a look at the bytes tells most of them.
-    spoken = (raw for raw in mounts if b"bindMountOptions" in bytes(raw))
+    spoken = (raw for raw in mounts if OPTIONS in bytes(raw))
     if any(mount.bind_mount_options for raw in spoken for mount in _mounts.decode(raw) or ()):
         found.add(_MOUNT_OPTIONS)
     return tuple(sorted(found))

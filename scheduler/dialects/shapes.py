@@ -162,12 +162,19 @@ def shape_of(
 
 
 def _needed_features(spec: SpecStruct) -> tuple[str, ...]:
-    regular = (*(spec.containers or ()), *(spec.init_containers or ()))
+    regular = [*(spec.containers or ()), *(spec.init_containers or ())]
+    mounting = regular if spec.ephemeral_containers is None else [*regular, *spec.ephemeral_containers]
+    if spec.host_users is None:  # most pods need nothing, and that is found out for each of them
+        for one in mounting:
+            if one.restart_policy_rules or features.OPTIONS in bytes(one.volume_mounts):
+                break
+        else:
+            return ()
     return features.needed(
         host_network=bool(spec.host_network),
         host_users=spec.host_users,
         rules=(one.restart_policy_rules for one in regular),
-        mounts=(one.volume_mounts for one in (*regular, *(spec.ephemeral_containers or ()))),
+        mounts=(one.volume_mounts for one in mounting),
     )
 
 
