@@ -13,7 +13,7 @@ from plugins.predicates import Predicates
 from plugins.priority import Priority
 from plugins.queues import Queues
 from plugins.spread import Spread
-from plugins.spreading import Spreading
+from plugins.spreading import spreading
 from plugins.topology import Topology
 from plugins.volumes import Volumes
 from scheduler.framework.registry import PluginFactory, Registry
@@ -30,7 +30,7 @@ _BUILT_IN: tuple[tuple[str, PluginFactory], ...] = (
     ("priority", Priority),
     ("queues", Queues),
     ("spread", Spread),
-    ("spreading", Spreading),
+    ("spreading", spreading),
     ("topology", Topology),
     ("volumes", Volumes),
 )

@@ -1,4 +1,6 @@
-"""Which nodes may host a pod at all, as kube-scheduler decides it: cordons, taints, node selector and node affinity.
+"""Which nodes may host a pod at all, as kube-scheduler decides it.
+
+Decided here: cordons, taints, node selector and node affinity, and the features that the kubelet must have declared.
 
 Amounts of resources and pod slots are kept by placement and need no predicate. The reasons are kube-scheduler's words,
 in its order: the first that holds is the node's reason.
@@ -28,15 +30,26 @@ class Predicates:
     def fits(self, shape: Shape, node_class: NodeClass) -> Misfit | None:
         """Return the first reason against the class, or None."""
         if node_class.unschedulable and not any(tolerates(one, UNSCHEDULABLE) for one in shape.tolerations):
-            return Misfit("node(s) were unschedulable", lasting=not matches_affinity(shape, node_class))
+            return Misfit("node(s) were unschedulable", lasting=not _suits(shape, node_class))
         taints = untolerated(shape, node_class, ("NoSchedule", "NoExecute"))
         if taints:
             first = taints[0]
             passing = all(taint.key.startswith(_PASSING) for taint in taints)
             return Misfit(
                 f"node(s) had untolerated taint {{{first.key}: {first.value}}}",
-                lasting=not (passing and matches_affinity(shape, node_class)),
+                lasting=not (passing and _suits(shape, node_class)),
             )
         if not matches_affinity(shape, node_class):
             return Misfit("node(s) didn't match Pod's node affinity/selector")
+        if not _able(shape, node_class):
+            return Misfit("node(s) didn't match Pod's required features")
         return None
+
+
+def _able(shape: Shape, node_class: NodeClass) -> bool:
+    return set(shape.features).issubset(node_class.features)
+
+
+def _suits(shape: Shape, node_class: NodeClass) -> bool:
+    """Whether it would fit without what passes."""
+    return matches_affinity(shape, node_class) and _able(shape, node_class)

@@ -65,6 +65,10 @@ class Link(Protocol):
 class Sessions(Protocol):
     """Runs one session; made anew for each configuration, keeps its caches between sessions."""
 
+    @property
+    def counts_owners(self) -> bool:
+        """Whether snapshots must say where the pods of each controller are."""
+
     def run(self, snapshot: Snapshot, session_id: str) -> SessionOutcome:
         """Decide; must not keep or change the snapshot."""
 
@@ -193,7 +197,7 @@ class Loop:
         started = self._timer()
         self._number += 1
         session_id = f"s-{self._number:06d}"
-        snapshot = self._store.snapshot(self._clock())
+        snapshot = self._store.snapshot(self._clock(), owners=self._sessions.counts_owners)
         try:
             outcome = self._sessions.run(snapshot, session_id)
         except Exception:  # the panic fence: one session is lost, the scheduler is not

@@ -96,6 +96,11 @@ class Sessions:
         self.cache = SessionCache(Hooks(registry.build(settings.tiers)))
         self._count = 0
 
+    @property
+    def counts_owners(self) -> bool:
+        """Whether snapshots must say where the pods of each controller are."""
+        return self.cache.hooks.counts_owners
+
     def run(self, snapshot: Snapshot, session_id: str) -> SessionResult:
         """Decide. Does not change the snapshot. With `check`, raises AssertionError when an invariant is violated."""
         session = new_session(snapshot, self._settings, self.cache, session_id)

@@ -47,8 +47,10 @@ def verdicts(
     alone = PodGroup(
         key=f"pod/{pod.namespace}/{pod.uid}", uid="", dialect="pod", namespace=pod.namespace, name=pod.name
     )
-    ask = make_ask(session, GroupState(group=alone, waiting=(pod,)), (pod,), Needs(1))
-    answers = ask if isinstance(ask, Verdict) else by_node(session, ask)
+    state = GroupState(group=alone, waiting=(pod,), priority=pod.priority)
+    with session.ledger.lifted(session.nominations.below(pod.priority)):
+        ask = make_ask(session, state, (pod,), Needs(1))
+        answers = ask if isinstance(ask, Verdict) else by_node(session, ask)
     if isinstance(answers, Verdict):
         return [{"verdict": sentence(answers), "count": len(nodes), "nodes": [node.name for node in nodes]}]
     rows: dict[str, list[str]] = {}

@@ -105,6 +105,7 @@ class GrowingTable:
                 taints=node.taints,
                 unschedulable=node.unschedulable or node.deleting,
                 name=name if by_name else "",
+                features=node.features,
             )
             class_of[position] = classes.setdefault(cls, len(classes))
         return names, order, class_of, tuple(classes)
@@ -133,4 +134,4 @@ class GrowingTable:
 
 
 def _static(node: Node) -> tuple[object, ...]:
-    return node.labels, node.taints, node.unschedulable, node.deleting
+    return node.labels, node.taints, node.unschedulable, node.deleting, node.features

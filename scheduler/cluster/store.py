@@ -2,8 +2,9 @@
 
 Decided here: which members a group has, what a node is charged with, and how long a placement is assumed. A pod is
 charged to its node from the moment that a session placed it there (or somebody bound it) until it has ended or is gone,
-whoever scheduled it; a nominated pod of another scheduler is charged to the node that it waits for. An assumption ends
-when the watch confirms the bind, or when the request that carries it fails or disappears. Knows nothing of HTTP.
+whoever scheduled it; a nominated pod of another scheduler is charged to the node that it waits for (a session leaves it
+out for groups of a higher priority). An assumption ends when the watch confirms the bind, or when the request that
+carries it fails or disappears. Knows nothing of HTTP.
 
 A little over 500 lines, because every event changes one and the same picture.
 """
@@ -202,6 +203,18 @@ class Store:
     def _placed(self) -> Iterator[tuple[Pod, str]]:
         """Every pod that is charged to a node."""
         return ((self._pods[uid], charged[0]) for uid, charged in self._charged.items() if uid in self._pods)
+
+    def _owners(self) -> dict[str, dict[str, int]]:
+        """Where the living pods of each controller are that has waiting ones."""
+        waiting = {pod.owner_uid for state in self._states.values() for pod in state.waiting if pod.owner_uid}
+        found: dict[str, dict[str, int]] = {}
+        for owner in sorted(waiting):
+            nodes = found[owner] = {}
+            for uid in self._by_owner.get(owner, ()):
+                if uid in self._charged and not self._pods[uid].deleting:
+                    node = self._charged[uid][0]
+                    nodes[node] = nodes.get(node, 0) + 1
+        return found
 
     def _note_nomination(self, pod: Pod) -> None:
         if pod.nominated and pod.waiting:
@@ -488,8 +501,8 @@ class Store:
         self._tallies.keep_shapes(used)
         self._swept_at = len(self._shapes)
 
-    def snapshot(self, now: float) -> Snapshot:
-        """Return the cluster as of now and clear `changed`."""
+    def snapshot(self, now: float, *, owners: bool = False) -> Snapshot:
+        """Return the cluster as of now and clear `changed`. owners: also where the pods of each controller are."""
         self._dirty.pop("", None)
         self._dirty.update(dict.fromkeys(self._setbacks.end(now)))
         for key in self._dirty:
@@ -520,6 +533,7 @@ class Store:
             no_goods=tuple(sorted(live, key=lambda bad: (bad.node, bad.uid, bad.shape, bad.until))),
             foreign_nominated=tuple(sorted(self._nominated.values(), key=lambda pod: pod.uid)),
             dialects=tuple(sorted(name for name, active in self._dialects.items() if active)),
+            owners=self._owners() if owners else {},
             presence=self._tallies.presence(table.names),
             storage=self._storage.view(),
         )

@@ -11,7 +11,7 @@ from sys import intern
 
 import msgspec
 
-from scheduler.dialects import membership
+from scheduler.dialects import features, membership
 from scheduler.dialects.membership import NO_KEYS, Keys
 from scheduler.dialects.meta import OwnerReference, Undecodable, seconds, undecodable
 from scheduler.dialects.requests import ContainerAsk, PodAsk, charged
@@ -335,9 +335,10 @@ class _ImageStruct(msgspec.Struct, gc=False, rename="camel"):
     size_bytes: int = 0
 
 
-class _NodeStatus(msgspec.Struct, gc=False):
+class _NodeStatus(msgspec.Struct, gc=False, rename="camel"):
     allocatable: dict[str, str | int | float] | None = None
     images: list[_ImageStruct] | None = None
+    declared_features: list[str] | None = None
 
 
 _LARGE = 23 * 1024 * 1024
@@ -387,6 +388,7 @@ def decode_node(raw: bytes | msgspec.Raw) -> Node:
                 for name in image.names or ()
             )
         ),
+        features=tuple(sorted(features.KNOWN.intersection(status.declared_features or ()))),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from scheduler.dialects import features
 from scheduler.dialects.neighbours import (
     PREFERRED,
     REQUIRED,
@@ -50,6 +51,8 @@ class ContainerStruct(msgspec.Struct, gc=False, rename="camel"):
     resources: ResourcesStruct | None = None
     restart_policy: str | None = None
     ports: list[PortStruct] | None = None
+    restart_policy_rules: msgspec.Raw = msgspec.Raw(b"")
+    volume_mounts: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _TermStruct(msgspec.Struct, gc=False, rename="camel"):
@@ -91,8 +94,10 @@ class SpecStruct(msgspec.Struct, gc=False, rename="camel"):
     node_name: str | None = None
     priority: int | None = None
     host_network: bool | None = None
+    host_users: bool | None = None
     containers: list[ContainerStruct] | None = None
     init_containers: list[ContainerStruct] | None = None
+    ephemeral_containers: list[ContainerStruct] | None = None
     resources: ResourcesStruct | None = None
     volumes: list[VolumeStruct] | None = None
     scheduling_gates: list[msgspec.Raw] | None = None
@@ -122,6 +127,7 @@ def shape_of(
     """
     spread = _bare(spec.topology_spread_constraints)
     seen_from = (namespace, labels) if speaks_of_others(bytes(spec.affinity), spread) else ("", ())
+    needs = _needed_features(spec)
     key = (
         tuple(
             (bytes(c.resources.requests) if c.resources else b"", port_key(c.ports) if c.ports else None)
@@ -144,14 +150,32 @@ def shape_of(
         spec.host_network,
         bytes(spec.resource_claims) not in _NULL,
         bytes(spec.overhead),
+        needs,
         extra,
     )
     found = _cache.get(key)
     if found is None:
         if len(_cache) >= _CACHE_LIMIT:
             _cache.clear()
-        found = _cache[key] = _build(spec, extra, *seen_from)
+        found = _cache[key] = _build(spec, extra, *seen_from, needs)
     return found
+
+
+def _needed_features(spec: SpecStruct) -> tuple[str, ...]:
+    regular = [*(spec.containers or ()), *(spec.init_containers or ())]
+    mounting = regular if spec.ephemeral_containers is None else [*regular, *spec.ephemeral_containers]
+    if spec.host_users is None:  # most pods need nothing, and that is found out for each of them
+        for one in mounting:
+            if one.restart_policy_rules or features.OPTIONS in bytes(one.volume_mounts):
+                break
+        else:
+            return ()
+    return features.needed(
+        host_network=bool(spec.host_network),
+        host_users=spec.host_users,
+        rules=(one.restart_policy_rules for one in regular),
+        mounts=(one.volume_mounts for one in mounting),
+    )
 
 
 def _bare(raw: msgspec.Raw) -> bytes:
@@ -187,7 +211,7 @@ def _asks(containers: list[ContainerStruct] | None, path: str, problems: list[Pr
 
 
 def _build(
-    spec: SpecStruct, extra: tuple[str, ...], namespace: str, labels: Labels
+    spec: SpecStruct, extra: tuple[str, ...], namespace: str, labels: Labels, needs: tuple[str, ...]
 ) -> tuple[Shape, tuple[Problem, ...]]:
     problems: list[Problem] = []
     affinity = (_affinity.decode(spec.affinity) if spec.affinity else None) or _AffinityStruct()
@@ -217,6 +241,7 @@ def _build(
         anti_affinity=terms.required(affinity.pod_anti_affinity, away),
         preferred_pods=tuple(sorted(wishes, key=repr)),
         spread=terms.spread(_bare(spec.topology_spread_constraints)),
+        features=needs,
         unsupported=tuple(_unsupported(spec)) + extra,
     )
     return keyed(shape), tuple(problems)

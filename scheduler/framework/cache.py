@@ -177,7 +177,7 @@ class SessionCache:
         """Return a number that changes when anything but groups and free amounts did since the last session."""
         fields = (
             *(self.space(snapshot), snapshot.queues, snapshot.usage, snapshot.no_goods, snapshot.presence),
-            snapshot.storage,
+            *(snapshot.storage, snapshot.nominations),
         )
         if not _same(fields, self._world_of) or self.hooks.volatile:
             self._world += 1
@@ -214,7 +214,7 @@ class SessionCache:
             for kept in (self.seen, self.outcomes, self.told, self.settled, self.entries, self.delayed):
                 kept.pop(key, None)
         self.waiting = waiting
-        self.remember(ledger.token, ledger.free, ledger.open_slots)
+        self.remember(ledger.base, ledger.free, ledger.open_slots)
 
 
 def _same(fields: tuple[Any, ...], before: tuple[Any, ...]) -> bool:

@@ -1,9 +1,9 @@
 """Whether something happened since a group did not fit that can help it: until then it is not searched for again.
 
-Decided here: what can help. Amounts or slots became free on some node, nodes or queues changed, a cool-down ended,
-storage or the pods that its members ask about changed; its own members changing makes another state of it. Placements,
-and whatever else only takes, cannot. Invariant: leaving a group out never hides a placement, except from plugins that
-look at something else; those are asked again after five minutes like everybody.
+Decided here: what can help. Amounts or slots became free on some node, nodes, queues or nominations changed, a
+cool-down ended, storage or the pods that its members ask about changed; its own members changing makes another state of
+it. Placements, and whatever else only takes, cannot. Invariant: leaving a group out never hides a placement, except
+from plugins that look at something else; those are asked again after five minutes like everybody.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Growth:
         """Compare with the amounts with which the last finished session ended."""
         grown = (
             space != self._space
-            or (snapshot.no_goods, snapshot.queues) != self._others
+            or _others(snapshot) != self._others
             or bool((free > self._free).any())
             or bool((slots > self._slots).any())
         )
@@ -45,8 +45,12 @@ class Growth:
 
     def end(self, snapshot: Snapshot, space: int, free: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
         """Remember the amounts with which a session ended."""
-        self._space, self._others = space, (snapshot.no_goods, snapshot.queues)
+        self._space, self._others = space, _others(snapshot)
         self._free, self._slots = free.copy(), slots.copy()
+
+
+def _others(snapshot: Snapshot) -> tuple[object, ...]:
+    return snapshot.no_goods, snapshot.queues, snapshot.nominations
 
 
 class Surroundings:

@@ -62,6 +62,8 @@ class Hooks:
         self.volatile = any(configured.volatile for configured in plugins)
         self.spreads = any(configured.weight and getattr(configured.plugin, "spreads", False) for configured in plugins)
         """Whether members of one gang are to be laid out evenly instead of on few nodes."""
+        self.counts_owners = any(getattr(configured.plugin, "counts_owners", False) for configured in plugins)
+        """Whether a plugin wants `Snapshot.owners`."""
         self.unkept = frozenset(KEEPS).difference(*(getattr(one.plugin, "keeps", ()) for one in plugins))
         """Rules of pod specs that no plugin of the configuration keeps."""
         self._of: dict[str, tuple[_Hook, ...]] = {

@@ -24,6 +24,7 @@ def validate(session: Session) -> list[str]:
     by_group: dict[str, list[Place]] = {}
     used = session.table.used.copy()
     pods = session.table.pods.copy()
+    above: dict[int, int] = {}
     for place in session.places:
         state = session.snapshot.groups.get(place.group)
         if state is None:
@@ -45,10 +46,11 @@ def validate(session: Session) -> list[str]:
                 found.append(f"pod {one.namespace}/{one.pod} may not run on {one.node}")
             used[:, row] += session.request(shape)
             pods[row] += 1
+            above[row] = max(above.get(row, state.priority), state.priority)
     found.extend(_neighbours(session, seen))
     for key in sorted(by_group):
         found.extend(_minimum(session.snapshot.groups[key], by_group[key]))
-    found.extend(_capacity(session, used, pods))
+    found.extend(_capacity(session, used, pods, above))
     return found
 
 
@@ -105,13 +107,22 @@ def _capacity(
     session: Session,
     used: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
     pods: np.ndarray[tuple[int, ...], np.dtype[np.int64]],
+    above: Mapping[int, int],
 ) -> list[str]:
+    """above: the highest priority that was placed on a row; pods that are nominated below it do not count there."""
     table = session.table
     found: list[str] = []
-    over = (used > table.allocatable) & (used > table.used)
+    counted, crowd = used.copy(), pods.copy()
+    for row, priority in above.items():
+        lift = session.nominations.below(priority)
+        if lift is not None and row in lift.rows:
+            place = int(np.flatnonzero(lift.rows == row)[0])
+            counted[:, row] -= lift.amounts[:, place]
+            crowd[row] -= lift.slots[place]
+    over = (counted > table.allocatable) & (used > table.used)
     for resource, row in zip(*np.nonzero(over), strict=True):
         found.append(f"node {table.names[int(row)]} is over its allocatable {table.resources[int(resource)]}")
-    crowded = (pods > table.slots) & (pods > table.pods)
+    crowded = (crowd > table.slots) & (pods > table.pods)
     found.extend(f"node {table.names[int(row)]} is over its pod slots" for row in np.flatnonzero(crowded))
     ledger = session.ledger
     if not np.array_equal(table.allocatable - used, ledger.free) or not np.array_equal(

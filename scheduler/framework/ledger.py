@@ -1,17 +1,19 @@
 """What is free on every node while a session decides: copies of the snapshot's arrays that operations change.
 
-Invariant: a charge never makes a requested resource or the pod slots of a node negative; one that would raises
-`Overcommitted` and changes nothing. `token` names the content: two ledgers with equal tokens have equal amounts, so
-what was found out with one holds for the other.
+Invariant: a charge never makes a requested resource or the pod slots of a node negative, as they are shown then; one
+that would raises `Overcommitted` and changes nothing. `token` names the content: two ledgers with equal tokens have
+equal amounts, so what was found out with one holds for the other. `base` names it without what is lifted for a while.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.framework.nominations import Lift
 from scheduler.model.snapshot import NodeTable
 
 
@@ -35,7 +37,32 @@ class Ledger:
         self._open = table.slots - table.pods
         self.free = frozen(self._free)
         self.open_slots = frozen(self._open)
-        self.token = token
+        self.base = token
+        self._lift: Lift | None = None
+
+    @property
+    def token(self) -> int:
+        """Names the amounts as they are shown now."""
+        return self.base if self._lift is None else hash((self.base, self._lift.key))
+
+    @contextmanager
+    def lifted(self, lift: Lift | None) -> Iterator[None]:
+        """Show more as free, instead of what was shown so before; charges made meanwhile stay."""
+        before = self._lift
+        self._set(lift)
+        try:
+            yield
+        finally:
+            self._set(before)
+
+    def _set(self, lift: Lift | None) -> None:
+        if lift is self._lift:
+            return
+        for one, sign in ((self._lift, -1), (lift, 1)):
+            if one is not None:
+                self._free[:, one.rows] += sign * one.amounts
+                self._open[one.rows] += sign * one.slots
+        self._lift = lift
 
     def charge(
         self, request: NDArray[np.int64], rows: NDArray[np.intp], counts: NDArray[np.int64]
@@ -51,14 +78,14 @@ class Ledger:
         if (left < 0).any() or (slots < 0).any():
             bad = (left < 0).any(axis=0) | (slots < 0)
             raise Overcommitted(f"node {self.table.names[int(rows[int(np.argmax(bad))])]} cannot carry the placement")
-        before, old_free, old_open = self.token, self._free[cells], self._open[rows]
+        before, old_free, old_open = self.base, self._free[cells], self._open[rows]
         self._free[cells] = left
         self._open[rows] = slots
-        self.token = hash((before, request.tobytes(), rows.tobytes(), counts.tobytes()))
+        self.base = hash((before, request.tobytes(), rows.tobytes(), counts.tobytes()))
 
         def undo() -> None:
             self._free[cells] = old_free
             self._open[rows] = old_open
-            self.token = before
+            self.base = before
 
         return undo

@@ -288,9 +288,10 @@ KEEPS = ("hostPorts", "podAffinity", "spread", "volumes")
 
 
 class Plugin(Protocol):
-    """What every plugin has. Three more attributes are read where present: `volatile` (see above); `spreads`, with
-    which a gang's members are laid out evenly over the nodes instead of on as few as possible; and `keeps`, those of
-    `KEEPS` that the plugin sees to."""
+    """What every plugin has. Four more attributes are read where present: `volatile` (see above); `spreads`, with
+    which a gang's members are laid out evenly over the nodes instead of on as few as possible; `keeps`, those of
+    `KEEPS` that the plugin sees to; and `counts_owners`, with which snapshots tell where the pods of each controller
+    are."""
 
     @property
     def name(self) -> str:

@@ -25,6 +25,7 @@ from scheduler.framework.growth import AGAIN_AFTER, Surroundings, same
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Neighbours
+from scheduler.framework.nominations import Nominations
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations
 from scheduler.framework.statement import Statement
 from scheduler.model.decisions import Decision, Decisions, Place
@@ -69,7 +70,8 @@ class Session:
         self.now = snapshot.now
         cache.fits.refresh(snapshot.table, snapshot.shapes)
         self.ledger = Ledger(snapshot.table)
-        self.ledger.token = cache.token(self.ledger.free, self.ledger.open_slots)
+        self.ledger.base = cache.token(self.ledger.free, self.ledger.open_slots)
+        self.nominations = Nominations(snapshot)
         self.serial = cache.next_serial()
         self.space, self.world = cache.space(snapshot), cache.world(snapshot)
         cache.growth.begin(snapshot, self.space, self.ledger.free, self.ledger.open_slots)
@@ -305,7 +307,7 @@ class Session:
         again = before is not None and answer is not None and before.answer is answer
         self.cache.outcomes[state.key] = Outcome(
             state,
-            self.ledger.token,
+            self.ledger.base,
             self.world,
             why,
             answer,
@@ -318,7 +320,7 @@ class Session:
     def recall(self, state: GroupState) -> Verdict | None:
         """Return the verdict that this group would get again, or None when that is not known."""
         known = self.cache.outcomes.get(state.key)
-        if known is None or known.state is not state or known.token != self.ledger.token or known.world != self.world:
+        if known is None or known.state is not state or known.token != self.ledger.base or known.world != self.world:
             return None
         return known.verdict
 
@@ -338,13 +340,13 @@ class Session:
     def recall_entry(self, state: GroupState) -> bool | None:
         """Return whether the group was let in when nothing differed from now, or None when that is not known."""
         known = self.cache.entries.get(state.key)
-        if known is None or known[0] is not state or known[1:3] != (self.ledger.token, self.world):
+        if known is None or known[0] is not state or known[1:3] != (self.ledger.base, self.world):
             return None
         return known[3]
 
     def remember_entry(self, state: GroupState, *, admitted: bool) -> None:
         """Keep whether the group was let in."""
-        self.cache.entries[state.key] = (state, self.ledger.token, self.world, admitted)
+        self.cache.entries[state.key] = (state, self.ledger.base, self.world, admitted)
 
     def is_settled(self, state: GroupState) -> bool:
         """Whether all that could be said about the group now has been said, and not too long ago."""
@@ -403,9 +405,14 @@ class Session:
 
     @contextmanager
     def guard(self, *states: GroupState) -> Iterator[None]:
-        """Confine a failure to these groups: they wait as Misconfigured; it is logged and counted, the rest goes on."""
+        """Look at these groups: on the amounts that are there for their priority (the least of them).
+
+        A failure is confined to them: they wait as Misconfigured; it is logged and counted, the rest goes on.
+        """
+        lift = self.nominations.below(min(state.priority for state in states)) if states else None
         try:
-            yield
+            with self.ledger.lifted(lift):
+                yield
         except HookRaised as raised:
             self._count_fault(raised, states[0].key if states else "")
             for state in states:

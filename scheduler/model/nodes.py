@@ -26,7 +26,8 @@ class Taint:
 class Node:
     """What a scheduler needs to know of a node. `allocatable` has no "pods"; those are `slots`.
 
-    images: names and bytes of the images there that are large enough to matter.
+    images: names and bytes of the images there that are large enough to matter. features: of those that it declares the
+    ones that some pod may need, sorted.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Node:
     deleting: bool = False
     resource_version: str = ""
     images: tuple[tuple[str, int], ...] = ()
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class NodeClass:
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     name: str = ""
+    features: tuple[str, ...] = ()
 
     def label(self, key: str) -> str | None:
         """Return the value of a label, or None."""

@@ -45,6 +45,7 @@ class Shape:
     """The scheduling-relevant part of a pod spec. `key` is a hash of all other fields.
 
     `required_terms` is None when the pod states no required node affinity; terms are ORed.
+    `features` are those that its node must declare.
     `unsupported` lists the spec fields (paths) that must hold but cannot be honoured by this version: such a pod waits.
     """
 
@@ -59,6 +60,7 @@ class Shape:
     anti_affinity: tuple[PodTerm, ...] = ()
     preferred_pods: tuple[WeightedPodTerm, ...] = ()
     spread: tuple[SpreadTerm, ...] = ()
+    features: tuple[str, ...] = ()
     unsupported: tuple[str, ...] = ()
 
 

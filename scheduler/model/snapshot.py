@@ -61,6 +61,8 @@ class Snapshot:
     groups: key -> state, sorted by key, of every group that has an object or something left to decide; a state that did
     not change is the same object as in the snapshot before. usage: holder ("namespace/name" of a group, an owner or a
     pod) -> (pods, amounts) on nodes, assumed ones included, whoever scheduled them. shapes only grow.
+    owners: uid of a controller with waiting pods -> node -> how many of its living pods are there; filled only where a
+    plugin counts them.
     """
 
     generation: int
@@ -73,5 +75,11 @@ class Snapshot:
     no_goods: tuple[NoGood, ...] = ()
     foreign_nominated: tuple[Pod, ...] = ()
     dialects: tuple[str, ...] = ()
+    owners: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     presence: Presence = field(default_factory=Presence)
     storage: Storage = NO_STORAGE
+
+    @property
+    def nominations(self) -> tuple[tuple[str, int, str], ...]:
+        """Node, priority and shape of every nominated pod of another scheduler."""
+        return tuple((pod.nominated, pod.priority, pod.shape) for pod in self.foreign_nominated)

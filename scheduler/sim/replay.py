@@ -71,6 +71,7 @@ class _Body(msgspec.Struct):
     no_goods: tuple[NoGood, ...]
     foreign_nominated: tuple[Pod, ...]
     dialects: tuple[str, ...]
+    owners: dict[str, dict[str, int]] = {}
 
 
 def plain(decisions: Decisions) -> list[dict[str, Any]]:
@@ -102,6 +103,7 @@ def dump(session: str, config: SchedulerConfiguration, snapshot: Snapshot, decis
         no_goods=snapshot.no_goods,
         foreign_nominated=snapshot.foreign_nominated,
         dialects=snapshot.dialects,
+        owners={owner: dict(nodes) for owner, nodes in snapshot.owners.items()},
     )
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -157,4 +159,5 @@ def _snapshot(body: _Body) -> Snapshot:
         no_goods=body.no_goods,
         foreign_nominated=body.foreign_nominated,
         dialects=body.dialects,
+        owners=body.owners,
     )

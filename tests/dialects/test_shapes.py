@@ -72,6 +72,7 @@ def test_quantities_in_other_words_give_the_same_shape() -> None:
         {"affinity": terms()},
         {"overhead": {"cpu": "1m"}},
         {"resourceClaims": [{"name": "c"}]},
+        {"hostNetwork": True, "hostUsers": False},
         {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]},
         {"initContainers": [{"name": "i", "resources": {"requests": {"cpu": "2"}}}]},
     ],
@@ -79,6 +80,52 @@ def test_quantities_in_other_words_give_the_same_shape() -> None:
 )
 def test_what_changes_where_a_pod_may_run_changes_its_shape(fields: Json) -> None:
     assert key(**fields) != key()
+
+
+RULE: Json = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}
+MOUNTS: list[Json] = [
+    {"name": "a", "mountPath": "/a"},
+    {"name": "b", "mountPath": "/b", "bindMountOptions": ["noexec"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "features"),
+    [
+        ({"hostNetwork": True, "hostUsers": False}, ("UserNamespacesHostNetworkSupport",)),
+        ({"hostNetwork": True, "hostUsers": True}, ()),
+        ({"hostNetwork": True}, ()),
+        ({"hostUsers": False}, ()),
+        ({"containers": [{"restartPolicyRules": [RULE]}]}, ("RestartAllContainersOnContainerExits",)),
+        ({"containers": [{"restartPolicyRules": [{**RULE, "action": "Restart"}]}]}, ()),
+        ({"initContainers": [{"restartPolicyRules": [RULE]}]}, ("RestartAllContainersOnContainerExits",)),
+        ({"containers": [{"volumeMounts": MOUNTS}]}, ("VolumeBindMountOptions",)),
+        ({"containers": [{"volumeMounts": MOUNTS[:1]}]}, ()),
+        ({"containers": [{"volumeMounts": [{"name": "b", "bindMountOptions": []}], "restartPolicyRules": None}]}, ()),
+        ({"initContainers": [{"volumeMounts": MOUNTS}]}, ("VolumeBindMountOptions",)),
+        ({"ephemeralContainers": [{"volumeMounts": MOUNTS}]}, ("VolumeBindMountOptions",)),
+        (
+            {"hostNetwork": True, "hostUsers": False, "containers": [{"restartPolicyRules": [RULE]}]},
+            ("RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport"),
+        ),
+    ],
+)
+def test_what_a_spec_needs_of_the_kubelet(fields: Json, features: tuple[str, ...]) -> None:
+    assert decode(spec(**fields))[1].features == features
+
+
+def test_of_what_a_node_declares_only_what_pods_may_need_is_kept() -> None:
+    declared = [
+        "VolumeBindMountOptions",
+        "InPlacePodLevelResourcesVerticalScaling",
+        "RestartAllContainersOnContainerExits",
+    ]
+    raw = {"metadata": {"name": "n"}, "status": {"declaredFeatures": declared}}
+    assert decode_node(json.dumps(raw).encode()).features == (
+        "RestartAllContainersOnContainerExits",
+        "VolumeBindMountOptions",
+    )
+    assert decode_node(b'{"metadata": {"name": "n"}, "status": {"declaredFeatures": null}}').features == ()
 
 
 def test_claims_belong_to_the_pod_and_not_to_its_shape() -> None:

@@ -69,6 +69,8 @@ class Recorder:
         self.ran: list[float] = []
         self.snapshots: list[Snapshot] = []
 
+    counts_owners = False
+
     def run(self, snapshot: Snapshot, session_id: str) -> Outcome:
         self.ran.append(self.clock.now)
         self.snapshots.append(snapshot)

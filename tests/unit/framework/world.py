@@ -180,7 +180,7 @@ class World:
 
     def take(self) -> Snapshot:
         self.flush()
-        self.snapshot = self.store.snapshot(self.now)
+        self.snapshot = self.store.snapshot(self.now, owners=self.sessions.counts_owners)
         return self.snapshot
 
     def session(self, *, later: float = 0.0) -> SessionResult:

@@ -138,6 +138,15 @@ def test_a_cordoned_node_takes_only_what_tolerates_it() -> None:
     assert why(cordoned, tolerations=(Toleration("node.kubernetes.io/unschedulable", "Exists"),)) == ""
 
 
+def test_a_node_must_declare_every_feature_that_a_pod_needs() -> None:
+    here = NodeClass(features=("a", "b"))
+    missing = "node(s) didn't match Pod's required features"
+    assert why(here, features=("a", "b")) == why(here) == why(node()) == ""
+    assert why(here, features=("a", "c")) == why(node(), features=("a",)) == missing
+    cordoned = predicates.fits(shape(features=("a",)), NodeClass(unschedulable=True))
+    assert cordoned is not None and cordoned.lasting
+
+
 @pytest.mark.parametrize(
     ("here", "selector", "lasting"),
     [

@@ -1,0 +1,68 @@
+"""Space that pods of other schedulers are nominated for: whose it is depends on who asks.
+
+Decided here: such a pod counts on its node for groups of its own or a lower priority, as in kube-scheduler, and not for
+groups of a higher one. The node table has all of them; what is here says how much of it is not there for a priority.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lift:
+    """What is free beside the ledger's amounts: rows (each once), resources by these rows, and pod slots of them."""
+
+    key: Hashable
+    rows: NDArray[np.intp]
+    amounts: NDArray[np.int64]
+    slots: NDArray[np.int64]
+
+
+class Nominations:
+    """The nominated pods of a snapshot on nodes that exist, by priority."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        table = snapshot.table
+        place = {name: number for number, name in enumerate(table.resources)}
+        row_of = {name: number for number, name in enumerate(table.names)} if snapshot.foreign_nominated else {}
+        found: list[tuple[int, int, NDArray[np.int64]]] = []
+        for pod in snapshot.foreign_nominated:
+            row = row_of.get(pod.nominated)
+            if row is not None:
+                vector = np.zeros(len(table.resources), dtype=np.int64)
+                for name, value in snapshot.shapes[pod.shape].requests if pod.charge is None else pod.charge:
+                    vector[place[name]] = value
+                found.append((pod.priority, row, vector))
+        self._found = sorted(found, key=lambda one: one[0])
+        self._priorities = [priority for priority, _, _ in self._found]
+        self._known: dict[int, Lift] = {}
+
+    def below(self, priority: int) -> Lift | None:
+        """Return what the pods below this priority leave to a group that has it; None when that is nothing."""
+        number = bisect_left(self._priorities, priority)
+        if not number:
+            return None
+        known = self._known.get(number)
+        if known is None:
+            known = self._known[number] = _lift(self._found[:number])
+        return known
+
+
+def _lift(found: list[tuple[int, int, NDArray[np.int64]]]) -> Lift:
+    sums: dict[int, NDArray[np.int64]] = {}
+    pods: dict[int, int] = {}
+    for _, row, vector in found:
+        sums[row] = sums[row] + vector if row in sums else vector
+        pods[row] = pods.get(row, 0) + 1
+    rows = np.array(sorted(sums), dtype=np.intp)
+    amounts = np.stack([sums[row] for row in sorted(sums)], axis=1)
+    slots = np.array([pods[row] for row in sorted(sums)], dtype=np.int64)
+    return Lift((rows.tobytes(), amounts.tobytes(), slots.tobytes()), rows, amounts, slots)
