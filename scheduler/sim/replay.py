@@ -17,15 +17,19 @@ from numpy.typing import NDArray
 
 from scheduler import __version__
 from scheduler.config import SchedulerConfiguration
+from scheduler.model.affinity import HostPort
 from scheduler.model.decisions import Decisions
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import Node, NodeClass
 from scheduler.model.pods import Pod, Shape
+from scheduler.model.presence import Carried, Presence, Selectors, Spots
 from scheduler.model.queues import Queue
 from scheduler.model.resources import Amounts
+from scheduler.model.selecting import Labels
 from scheduler.model.snapshot import NodeTable, NoGood, Snapshot
+from scheduler.model.volumes import Storage
 
-FORMAT = 1
+FORMAT = 2
 
 
 class BadSnapshotFile(ValueError):
@@ -59,6 +63,28 @@ class _Table(msgspec.Struct):
     classes: tuple[NodeClass, ...]
 
 
+class _Tally(msgspec.Struct):
+    of: Selectors
+    spots: dict[int, int]
+
+
+class _Carriers(msgspec.Struct):
+    of: Carried
+    spots: dict[int, int]
+
+
+class _Ports(msgspec.Struct):
+    of: HostPort
+    spots: dict[int, int]
+
+
+class _Presence(msgspec.Struct):
+    tallies: list[_Tally]
+    carriers: list[_Carriers]
+    ports: list[_Ports]
+    namespaces: dict[str, Labels]
+
+
 class _Body(msgspec.Struct):
     generation: int
     now: float
@@ -71,7 +97,9 @@ class _Body(msgspec.Struct):
     no_goods: tuple[NoGood, ...]
     foreign_nominated: tuple[Pod, ...]
     dialects: tuple[str, ...]
-    owners: dict[str, dict[str, int]] = {}
+    owners: dict[str, dict[str, int]]
+    presence: _Presence
+    storage: Storage
 
 
 def plain(decisions: Decisions) -> list[dict[str, Any]]:
@@ -104,6 +132,8 @@ def dump(session: str, config: SchedulerConfiguration, snapshot: Snapshot, decis
         foreign_nominated=snapshot.foreign_nominated,
         dialects=snapshot.dialects,
         owners={owner: dict(nodes) for owner, nodes in snapshot.owners.items()},
+        presence=_presence_of(snapshot.presence),
+        storage=snapshot.storage,
     )
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -160,4 +190,33 @@ def _snapshot(body: _Body) -> Snapshot:
         foreign_nominated=body.foreign_nominated,
         dialects=body.dialects,
         owners=body.owners,
+        presence=_presence(body.presence),
+        storage=body.storage,
     )
+
+
+def _presence_of(presence: Presence) -> _Presence:
+    return _Presence(
+        tallies=[_Tally(of, _spots_of(spots)) for of, spots in presence.tallies.items()],
+        carriers=[_Carriers(of, _spots_of(spots)) for of, spots in presence.carriers.items()],
+        ports=[_Ports(of, _spots_of(spots)) for of, spots in presence.ports.items()],
+        namespaces=dict(presence.namespaces),
+    )
+
+
+def _presence(raw: _Presence) -> Presence:
+    return Presence(
+        tallies={one.of: _spots(one.spots) for one in raw.tallies},
+        carriers={one.of: _spots(one.spots) for one in raw.carriers},
+        ports={one.of: _spots(one.spots) for one in raw.ports},
+        namespaces=raw.namespaces,
+    )
+
+
+def _spots_of(spots: Spots) -> dict[int, int]:
+    """Row of the node table -> how many are there."""
+    return dict(zip(spots.rows.tolist(), spots.counts.tolist(), strict=True))
+
+
+def _spots(raw: dict[int, int]) -> Spots:
+    return Spots(np.array(list(raw), dtype=np.intp), np.array(list(raw.values()), dtype=np.int64))
