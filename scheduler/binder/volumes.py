@@ -20,6 +20,7 @@ import structlog
 
 from scheduler.binder.check import NODE_GONE
 from scheduler.binder.machine import DEADLINE, POD_GONE
+from scheduler.binder.objects import Api
 from scheduler.binder.pool import LeaseLost
 from scheduler.binder.record import Failure
 from scheduler.cluster import feed
@@ -70,21 +71,6 @@ class Cache(Protocol):
 
     def subscribe(self, callback: Callable[[list[feed.Event]], None], *, replay: bool = True) -> Callable[[], None]:
         """Deliver every batch of events."""
-
-
-class Api(Protocol):
-    """The client."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: bytes | Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
-        timeout: float = 15.0,
-    ) -> bytes:
-        """Send one request."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,11 @@ from scheduler.cluster.bindrequests import Bundle
 from scheduler.cluster.client import MERGE, STRATEGIC, path_of
 from scheduler.cluster.events import Events, Regarding, of_group, of_pod
 from scheduler.cluster.writer import Meter, NotCommitted, Request, Worth, Write
-from scheduler.model.bindrequest import BindRequest, GangOutcome
+from scheduler.model.bindrequest import BindRequest, GangOutcome, given_up
 from scheduler.model.decisions import Assignment, Explain, Place, SetStatus
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod
-from scheduler.model.verdict import Code, Verdict, verdict
+from scheduler.model.verdict import Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -339,14 +339,7 @@ class Performer:
         told = next((one for one in outcome.failures if one.permanent), next(iter(outcome.failures), None))
         if told is None:
             return
-        why = verdict(
-            Code.BIND_FAILED,
-            failed=len(outcome.failures) + outcome.more_failures,
-            members=len(place.assignments),
-            pod=told.pod,
-            domain=told.node,
-            cause=f"{told.cause} ({told.about})" if told.about else told.cause,
-        )
+        why = given_up(place, outcome, told)
         group, pod = self._cache.group(place.group), self._cache.pod(told.uid)
         if group is not None and group.has_object:
             about = of_group(group, pod)

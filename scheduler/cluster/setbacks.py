@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.model.bindrequest import GangOutcome
+from scheduler.model.bindrequest import GangOutcome, given_up
 from scheduler.model.decisions import Place
-from scheduler.model.verdict import Code, Verdict, verdict
+from scheduler.model.verdict import Verdict
 
 CAUSES = frozenset({"Forbidden", "Rejected"})
 """Causes of a failure that are about the pod or the right to bind it, not about a node."""
@@ -40,14 +40,7 @@ class Setbacks:
             return False
         known = self._rests.get(place.group)
         wait = _FIRST if known is None else min(_LAST, known.wait * 2)
-        why = verdict(
-            Code.BIND_FAILED,
-            failed=len(outcome.failures) + outcome.more_failures,
-            members=len(place.assignments),
-            pod=told.pod,
-            domain=told.node,
-            cause=told.cause,
-        )
+        why = given_up(place, outcome, told)
         self._rests[place.group] = _Rest(now + wait, wait, why)
         self._over.discard(place.group)
         return True

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from scheduler.model.affinity import LabelSelector
 from scheduler.model.pods import Pod, SelectorTerm
+from scheduler.model.selecting import selects
 from scheduler.model.snapshot import NodeTable
-from scheduler.model.volumes import Claim, Storage, Volume, fits_given, selects, term_holds
+from scheduler.model.volumes import Claim, Storage, Volume, fits_given, term_holds
 
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 

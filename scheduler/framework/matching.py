@@ -6,61 +6,25 @@ name means "some other name, and some other hostname, than any that is asked for
 
 from __future__ import annotations
 
-import re
-
 from scheduler.model.affinity import Requirement
 from scheduler.model.nodes import HOSTNAME, NodeClass, Taint
 from scheduler.model.pods import SelectorTerm, Shape, Toleration
-
-_INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
-_LARGEST = 2**63 - 1
-
-
-def _integer(text: str) -> int | None:
-    """Return the number that a text is, if 64 bits hold it."""
-    number = int(text) if len(text) < 1000 and _INTEGER.fullmatch(text) else None
-    return number if number is None or -_LARGEST - 1 <= number <= _LARGEST else None
-
-
-def _compare(operator: str, left: str | None, right: str) -> bool:
-    """Gt and Lt: both sides are integers; anything else does not match."""
-    if left is None:
-        return False
-    a, b = _integer(left), _integer(right)
-    if a is None or b is None:
-        return False
-    return a > b if operator == "Gt" else a < b
-
-
-def _holds(need: Requirement, value: str | None, *, exists: bool) -> bool:
-    match need.operator:
-        case "In":
-            return value is not None and value in need.values
-        case "NotIn":
-            return value is None or value not in need.values
-        case "Exists":
-            return exists
-        case "DoesNotExist":
-            return not exists
-        case "Gt" | "Lt":
-            return len(need.values) == 1 and _compare(need.operator, value, need.values[0])
-        case _:
-            return False
+from scheduler.model.selecting import compare, holds
 
 
 def matches_expression(need: Requirement, node_class: NodeClass) -> bool:
     """Whether the labels satisfy one expression; an operator that does not exist matches nothing."""
     value = node_class.label(need.key)
     if need.key == HOSTNAME and not node_class.name:
-        return _holds(need, None, exists=True)
-    return _holds(need, value, exists=value is not None)
+        return holds(need, None, exists=True)
+    return holds(need, value, exists=value is not None)
 
 
 def matches_field(need: Requirement, node_class: NodeClass) -> bool:
     """Whether a field requirement holds; only metadata.name with In or NotIn exists."""
     if need.key != "metadata.name" or need.operator not in ("In", "NotIn"):
         return False
-    return _holds(need, node_class.name or None, exists=True)
+    return holds(need, node_class.name or None, exists=True)
 
 
 def matches_term(term: SelectorTerm, node_class: NodeClass) -> bool:
@@ -92,7 +56,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
         case "Equal":
             return bool(toleration.key) and toleration.value == taint.value
         case "Gt" | "Lt":
-            return bool(toleration.key) and _compare(toleration.operator, taint.value, toleration.value)
+            return bool(toleration.key) and compare(toleration.operator, taint.value, toleration.value)
         case _:
             return False
 

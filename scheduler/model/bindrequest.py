@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler.model.decisions import Place
+from scheduler.model.verdict import Code, Verdict, verdict
 
 OPEN_PHASES = ("", "Pending", "AwaitingVictims", "Preparing", "Binding", "Unwinding")
 
@@ -61,3 +62,15 @@ class BindRequest:
     def open(self) -> bool:
         """Whether the binder still has work with it."""
         return self.phase in OPEN_PHASES
+
+
+def given_up(place: Place, outcome: GangOutcome, told: BindFailure) -> Verdict:
+    """Return why a gang was given up, told by one of its failures."""
+    return verdict(
+        Code.BIND_FAILED,
+        failed=len(outcome.failures) + outcome.more_failures,
+        members=len(place.assignments),
+        pod=told.pod,
+        domain=told.node,
+        cause=f"{told.cause} ({told.about})" if told.about else told.cause,
+    )

@@ -1,7 +1,8 @@
-"""Whether a selector means a pod: pure functions over labels, used wherever pods are counted."""
+"""Whether a selector matches labels, and whether it means a pod: pure functions, the one reading of expressions."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from scheduler.model.affinity import LabelSelector, PodSelector, Requirement
@@ -9,24 +10,50 @@ from scheduler.model.affinity import LabelSelector, PodSelector, Requirement
 Labels = tuple[tuple[str, str], ...]
 
 
-def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
-    """Whether all requirements hold; NotIn and DoesNotExist hold where the label is missing."""
-    for need in selector.requirements:
-        value = labels.get(need.key)
-        match need.operator:
-            case "In":
-                holds = value is not None and value in need.values
-            case "NotIn":
-                holds = value is None or value not in need.values
-            case "Exists":
-                holds = value is not None
-            case "DoesNotExist":
-                holds = value is None
-            case _:
-                holds = False
-        if not holds:
+_OF_LABELS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
+_INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
+_LARGEST = 2**63 - 1
+
+
+def _integer(text: str) -> int | None:
+    """Return the number that a text is, if 64 bits hold it."""
+    number = int(text) if len(text) < 1000 and _INTEGER.fullmatch(text) else None
+    return number if number is None or -_LARGEST - 1 <= number <= _LARGEST else None
+
+
+def compare(operator: str, left: str | None, right: str) -> bool:
+    """Gt and Lt: both sides are integers; anything else does not match."""
+    if left is None:
+        return False
+    a, b = _integer(left), _integer(right)
+    if a is None or b is None:
+        return False
+    return a > b if operator == "Gt" else a < b
+
+
+def holds(need: Requirement, value: str | None, *, exists: bool) -> bool:
+    """Whether one expression holds of a value; an operator that does not exist matches nothing."""
+    match need.operator:
+        case "In":
+            return value is not None and value in need.values
+        case "NotIn":
+            return value is None or value not in need.values
+        case "Exists":
+            return exists
+        case "DoesNotExist":
+            return not exists
+        case "Gt" | "Lt":
+            return len(need.values) == 1 and compare(need.operator, value, need.values[0])
+        case _:
             return False
-    return True
+
+
+def selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    """Whether all requirements hold; NotIn and DoesNotExist hold where the label is missing, Gt and Lt nowhere."""
+    return all(
+        need.operator in _OF_LABELS and holds(need, labels.get(need.key), exists=need.key in labels)
+        for need in selector.requirements
+    )
 
 
 def reaches(selector: PodSelector, namespace: str, namespaces: Mapping[str, Labels]) -> bool:

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from scheduler.model.affinity import LabelSelector, Requirement
+from scheduler.model.affinity import LabelSelector
 from scheduler.model.pods import SelectorTerm
 from scheduler.model.podvolumes import PodVolumes
+from scheduler.model.selecting import holds, selects
 
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 ONE_POD = "ReadWriteOncePod"
@@ -205,42 +206,13 @@ NO_STORAGE = Storage()
 # -- pure rules ------------------------------------------------------------------------------------------------------
 
 
-def _number(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None
-
-
-def holds(need: Requirement, labels: Labels) -> bool:
-    """Whether labels satisfy one expression; an operator that does not exist matches nothing."""
-    value = labels.get(need.key)
-    match need.operator:
-        case "In":
-            return value is not None and value in need.values
-        case "NotIn":
-            return value is None or value not in need.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            left, right = _number(value or ""), _number(need.values[0] if len(need.values) == 1 else "")
-            if left is None or right is None:
-                return False
-            return left > right if need.operator == "Gt" else left < right
-        case _:
-            return False
-
-
-def selects(selector: LabelSelector, labels: Labels) -> bool:
-    """Whether a label selector matches; an empty one matches everything."""
-    return all(holds(need, labels) for need in selector.requirements)
-
-
 def term_holds(term: SelectorTerm, labels: Labels) -> bool:
     """Whether a node's labels satisfy a term. Volumes know labels only: a term over fields matches no node."""
-    return bool(term.expressions) and not term.fields and all(holds(need, labels) for need in term.expressions)
+    return (
+        bool(term.expressions)
+        and not term.fields
+        and all(holds(need, labels.get(need.key), exists=need.key in labels) for need in term.expressions)
+    )
 
 
 def reaches(volume: Volume, labels: Labels) -> bool:

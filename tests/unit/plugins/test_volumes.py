@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import pytest
+
 from scheduler.cluster import feed
 from scheduler.model.affinity import LabelSelector, Requirement
 from scheduler.model.nodes import HOSTNAME
@@ -19,6 +21,7 @@ from scheduler.model.volumes import (
     StorageClass,
     StorageDriver,
     Volume,
+    reaches,
 )
 from scheduler.observe import explain
 from tests.unit.framework.world import World, shape
@@ -151,6 +154,13 @@ def test_bound_volumes_keep_pods_where_they_can_be_reached() -> None:
     assert world.placed == {"p-old": "n0"}
     assert "3 node(s) didn't match PersistentVolume's node affinity" in world.text("p-data")
     assert "3 node(s) had no available volume zone" in world.text("p-zonal")
+
+
+@pytest.mark.parametrize("generation", ["1_000", " 1000", "\u0661\u0660\u0660\u0660", str(10**30), "new"])
+def test_what_is_no_number_to_kubernetes_is_none_to_a_volume_either(generation: str) -> None:
+    volume = Volume("v", "v", "local", terms=(SelectorTerm((Requirement("generation", "Gt", ("5",)),)),))
+    assert reaches(volume, {"generation": "1000"})
+    assert not reaches(volume, {"generation": generation})
 
 
 def test_the_smallest_volume_that_fits_is_given_to_a_delayed_claim() -> None:
