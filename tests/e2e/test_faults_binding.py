@@ -53,6 +53,7 @@ def stage(real_control_plane: ControlPlane) -> Iterator[Stage]:
         for name, fault in {**PASSING, **FINAL, **ENDLESS}.items()
         for member in range(SIZE)
     }
+    binds |= {f"shut-{member}": {"status": 403, "reason": "Forbidden", "times": 3} for member in range(SIZE)}
     with Stage(real_control_plane, nodes=8, gpus=4) as made:
         made.scheduler(binds=binds).wait_leads()
         yield made
@@ -109,3 +110,19 @@ def test_a_gang_whose_member_cannot_be_bound_is_unwound_or_tried_anew(stage: Sta
         assert stage.recorder.half(f"{gang}-", SIZE) < DEADLINE + SLACK
         stage.delete(f"{gang}-")
     stage.check()
+
+
+def test_a_gang_that_nobody_may_bind_rests_between_its_tries_says_so_and_is_whole_in_the_end(stage: Stage) -> None:
+    began = time.monotonic()
+    stage.gang("shut", SIZE)
+
+    def said() -> str:
+        return str(stage.group("shut").get("status", {}).get("conditions"))
+
+    until(lambda: re.search(r"BindFailed.*: Forbidden", said()), said)
+    assert stage.bound("shut-") == 0
+    stage.wait_bound("shut-", SIZE)
+    assert time.monotonic() - began > 1 + 2 + 4  # the rests after three refusals; node after node takes no time
+    assert stage.recorder.half("shut-", SIZE) < DEADLINE + SLACK
+    assert stage.recorder.ever_bound("shut-") == SIZE
+    stage.delete("shut-")
