@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
-from scheduler.dialects.meta import Undecodable, seconds, undecodable
+from scheduler.dialects.meta import Identity, Undecodable, seconds, undecodable
 from scheduler.dialects.requests import exact, rounded
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup
@@ -68,16 +68,9 @@ class Dialect(Protocol):
         """Return the path of the object, without "/status"."""
 
 
-class Metadata(msgspec.Struct, gc=False, rename="camel"):
+class Metadata(Identity, gc=False, rename="camel"):
     """Identity of an object; `labels` and `annotations` as written."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
 

@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler.dialects import features, membership
 from scheduler.dialects.membership import NO_KEYS, Keys
-from scheduler.dialects.meta import OwnerReference, Undecodable, seconds, undecodable
+from scheduler.dialects.meta import Identity, OwnerReference, Undecodable, seconds, undecodable
 from scheduler.dialects.requests import ContainerAsk, PodAsk, charged
 from scheduler.dialects.shapes import ContainerStruct, SpecStruct, pod_ask, quantities, shape_of
 from scheduler.dialects.storage import pod_volumes
@@ -33,14 +33,7 @@ __all__ = [
 ]
 
 
-class _Meta(msgspec.Struct, gc=False, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
+class _Meta(Identity, gc=False, rename="camel"):
     labels: Keys | None = None
     annotations: Keys | None = None
     owner_references: list[OwnerReference] | None = None
@@ -81,16 +74,9 @@ class _PodStatus(msgspec.Struct, gc=False, rename="camel"):
     resources: _StatusResources | None = None
 
 
-class _PodMeta(msgspec.Struct, gc=False, rename="camel"):
+class _PodMeta(Identity, gc=False, rename="camel"):
     """As `_Meta`, but all labels count, as they are written: those of equal pods are decoded once."""
 
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
     labels: msgspec.Raw = msgspec.Raw(b"")
     annotations: Keys | None = None
     owner_references: list[OwnerReference] | None = None

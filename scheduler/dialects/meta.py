@@ -16,6 +16,18 @@ class Undecodable(ValueError):
     """An object whose JSON does not have the types of its kind; the message names the object and the field."""
 
 
+class Identity(msgspec.Struct, gc=False, rename="camel"):
+    """Who an object is; what reads objects adds the labels and annotations in the form that it needs."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
 class OwnerReference(msgspec.Struct, gc=False):
     """One owner; at most one of them is the controller."""
 
