@@ -91,10 +91,11 @@ class _Question:
         known = ids >= 0
         return np.bincount(ids[known], weights=counts[known], minlength=len(names)).astype(np.int64)
 
-    def _count(self, selectors: Selectors) -> NDArray[np.int64]:
+    def _count(self, selectors: Selectors, *, settled: bool = False) -> NDArray[np.int64]:
         if self._empty:
             return np.zeros(len(self._view.open_slots), dtype=np.int64)
-        return self._view.neighbours.count(selectors)
+        neighbours = self._view.neighbours
+        return neighbours.count_settled(selectors) if settled else neighbours.count(selectors)
 
     def _in_domains(self, counts: NDArray[np.int64], key: str) -> NDArray[np.int64]:
         """What is in the domain of each node; 0 where the node has no such label."""
@@ -119,7 +120,7 @@ class _Question:
     def _follow(self, terms: tuple[PodTerm, ...], followers: tuple[int, ...]) -> None:
         selectors = together(terms)
         levels = tuple(dict.fromkeys(term.key for term in terms))
-        counts = self._count(selectors)
+        counts = self._count(selectors, settled=True)
         present = tuple(self._by_domain(counts, level) > 0 for level in levels)
         targets = self._of(selectors)
         first = not any(level.any() for level in present)

@@ -71,7 +71,7 @@ class Volumes:
         self._storage: Storage = NO_STORAGE
         self._attachments: Mapping[str, tuple[Attachment, ...]] = {}
         self._attached: frozenset[str] = frozenset()
-        self._handles: dict[str, dict[int, frozenset[str]]] = {}
+        self._handles: dict[tuple[str, frozenset[str]], dict[int, frozenset[str]]] = {}
         self._moved = _Moved()
         self._rows: dict[str, int] = {}
 
@@ -181,6 +181,7 @@ class Volumes:
             chosen={**storage.chosen, **moved.chosen} if moved.chosen else storage.chosen,
             rows=self._rows,
             shelves=self._shelves,
+            left_out=view.neighbours.left_out,
         )
 
     def _restrict(self, kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool) -> None:
@@ -190,7 +191,7 @@ class Volumes:
             for one in kind.claims:
                 if one.claim.exclusive and not one.ephemeral:
                     exclusive.setdefault(one.claim.key, []).append(kind)
-                    if not empty and self._used(one.claim, moment.storage):
+                    if not empty and self._used(one.claim, moment):
                         parts.bar(kind.number, np.zeros(moment.size, dtype=np.bool_), IN_USE, passing=True)
         together = {key: some for key, some in exclusive.items() if key in moment.storage.shared}
         for key, some in sorted(together.items()):
@@ -201,8 +202,8 @@ class Volumes:
                 parts.rules.append(Cap(level, weights, np.ones(1, dtype=np.int64)))
         self._keep_disks_apart(kinds, moment, parts, empty=empty)
 
-    def _used(self, claim: Claim, storage: Storage) -> bool:
-        if storage.users.get(claim.key):
+    def _used(self, claim: Claim, moment: Moment) -> bool:
+        if any(uid not in moment.left_out for uid in moment.storage.users.get(claim.key, ())):
             return True
         return any(
             f"{namespace}/{one.name}" == claim.key
@@ -236,8 +237,9 @@ class Volumes:
         for node, pods in moment.storage.hosted.items():
             row = self._rows.get(node)
             if row is not None:
-                for _, _, volumes in pods:
-                    yield row, volumes
+                for _, uid, volumes in pods:
+                    if uid not in moment.left_out:
+                        yield row, volumes
         for row, _, volumes in self._moved.pods.values():
             yield row, volumes
 
@@ -294,19 +296,22 @@ class Volumes:
     def _on_nodes(self, driver: str, moment: Moment) -> dict[int, set[str]]:
         """Return the unique volumes of a driver on each row: of pods there, and attached."""
         storage = moment.storage
-        known = self._handles.get(driver)
+        known = self._handles.get((driver, moment.left_out))
         if known is None:
             found: dict[int, set[str]] = {}
             for node, pods in storage.hosted.items():
                 if node in self._rows:
-                    for namespace, _, volumes in pods:
-                        found.setdefault(self._rows[node], set()).update(_handles(namespace, volumes, driver, storage))
+                    for namespace, uid, volumes in pods:
+                        handles = () if uid in moment.left_out else _handles(namespace, volumes, driver, storage)
+                        found.setdefault(self._rows[node], set()).update(handles)
             for node, attachments in storage.attachments.items():
                 for one in attachments:
                     volume = storage.volumes.get(one.volume)
                     if node in self._rows and one.driver == driver and volume is not None and volume.handle:
                         found.setdefault(self._rows[node], set()).add(volume.handle)
-            known = self._handles[driver] = {row: frozenset(handles) for row, handles in found.items() if handles}
+            known = self._handles[(driver, moment.left_out)] = {
+                row: frozenset(handles) for row, handles in found.items() if handles
+            }
         now: dict[int, set[str]] = {row: set(handles) for row, handles in known.items()}
         for row, namespace, volumes in self._moved.pods.values():
             now.setdefault(row, set()).update(_handles(namespace, volumes, driver, storage))

@@ -48,7 +48,7 @@ def verdicts(
         key=f"pod/{pod.namespace}/{pod.uid}", uid="", dialect="pod", namespace=pod.namespace, name=pod.name
     )
     state = GroupState(group=alone, waiting=(pod,), priority=pod.priority)
-    with session.ledger.lifted(session.nominations.below(pod.priority)):
+    with session.standing(pod.priority):
         ask = make_ask(session, state, (pod,), Needs(1))
         answers = ask if isinstance(ask, Verdict) else by_node(session, ask)
     if isinstance(answers, Verdict):

@@ -57,25 +57,34 @@ def validate(session: Session) -> list[str]:
 def _neighbours(session: Session, placed: Mapping[str, str]) -> list[str]:
     """Host ports and required anti-affinity of the pods that were placed, each against everybody that is there now."""
     found: list[str] = []
-    pods = {pod.uid: pod for place in session.places for pod in session.snapshot.groups[place.group].waiting}
+    states = {place.group: session.snapshot.groups[place.group] for place in session.places}
+    pods = {pod.uid: (pod, state) for state in states.values() for pod in state.waiting}
     for uid, node in sorted(placed.items()):
-        pod, row = pods.get(uid), session.row(node)
-        if pod is None or row is None:
-            continue
-        shape, name = session.snapshot.shapes[pod.shape], f"pod {pod.namespace}/{pod.name} on {node}"
-        for port in shape.host_ports:
-            own = sum(port.conflicts(other) for other in shape.host_ports)
-            if session.neighbours.claims(port, row) > own:
-                found.append(f"{name} shares port {port.port}")
-        for term in shape.anti_affinity:
-            others = session.neighbours.count((term.selector,))
-            own = int(session.neighbours.means((term.selector,), pod))
-            if _in_domain(session, others, term.key, row) > own:
-                found.append(f"{name} is with a pod that it keeps away from, by {term.key}")
-        for one, carriers in session.neighbours.meeting(pod):
-            own = int(one.kind == "anti" and one.term in shape.anti_affinity)
-            if one.kind == "anti" and _in_domain(session, carriers, one.term.key, row) > own:
-                found.append(f"{name} is with a pod that keeps it away, by {one.term.key}")
+        row = session.row(node)
+        if uid in pods and row is not None:
+            pod, state = pods[uid]
+            with session.standing(state.priority):
+                found.extend(f"pod {pod.namespace}/{pod.name} on {node} {what}" for what in _met(session, pod, row))
+    return found
+
+
+def _met(session: Session, pod: Pod, row: int) -> list[str]:
+    """What a pod that was placed there meets and must not."""
+    found: list[str] = []
+    shape = session.snapshot.shapes[pod.shape]
+    for port in shape.host_ports:
+        own = sum(port.conflicts(other) for other in shape.host_ports)
+        if session.neighbours.claims(port, row) > own:
+            found.append(f"shares port {port.port}")
+    for term in shape.anti_affinity:
+        others = session.neighbours.count((term.selector,))
+        own = int(session.neighbours.means((term.selector,), pod))
+        if _in_domain(session, others, term.key, row) > own:
+            found.append(f"is with a pod that it keeps away from, by {term.key}")
+    for one, carriers in session.neighbours.meeting(pod):
+        own = int(one.kind == "anti" and one.term in shape.anti_affinity)
+        if one.kind == "anti" and _in_domain(session, carriers, one.term.key, row) > own:
+            found.append(f"is with a pod that keeps it away, by {one.term.key}")
     return found
 
 

@@ -7,7 +7,8 @@ other pods. Arrays are over the nodes, in the order of the table, and read only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -82,9 +83,19 @@ class Matches:
 
 
 class Neighbours:
-    """See the module."""
+    """See the module. nominated: pods of the presence that are only nominated to a node, with its row.
 
-    def __init__(self, presence: Presence, size: int, matches: Matches, shapes: Mapping[str, Shape]) -> None:
+    left_out: the uids of those that do not count now.
+    """
+
+    def __init__(
+        self,
+        presence: Presence,
+        size: int,
+        matches: Matches,
+        shapes: Mapping[str, Shape],
+        nominated: tuple[tuple[Pod, int], ...] = (),
+    ) -> None:
         self._presence, self._size, self._matches, self._shapes = presence, size, matches, shapes
         matches.refresh(presence)
         self._tallies = _Layer(presence.tallies, size)
@@ -94,6 +105,26 @@ class Neighbours:
         self._carried: dict[str, tuple[Carried, ...]] = {}
         self._speaking: dict[str, bool] = {}
         self._new_carriers: list[tuple[Carried, int | None]] = []
+        self._nominated = nominated
+        self._left_out: tuple[tuple[Pod, int], ...] = ()
+        self.left_out: frozenset[str] = frozenset()
+
+    @contextmanager
+    def without(self, pods: tuple[tuple[Pod, int], ...]) -> Iterator[None]:
+        """Leave out these of the nominated pods, instead of those that were left out before."""
+        before = self._left_out
+        self._leave_out(pods)
+        try:
+            yield
+        finally:
+            self._leave_out(before)
+
+    def _leave_out(self, pods: tuple[tuple[Pod, int], ...]) -> None:
+        if pods is not self._left_out:
+            self.place(self._left_out, 1)
+            self.place(pods, -1)
+            self._left_out = pods
+            self.left_out = frozenset(pod.uid for pod, _ in pods)
 
     def sort(self, pod: Pod) -> frozenset[int] | None:
         """Equal for pods that all selectors in play treat alike; None where none means the pod."""
@@ -109,6 +140,18 @@ class Neighbours:
     def count(self, selectors: Selectors) -> NDArray[np.int64]:
         """How many placed pods the selectors mean, on each node."""
         return self._tallies.get(selectors)
+
+    def count_settled(self, selectors: Selectors) -> NDArray[np.int64]:
+        """The same without pods that are only nominated: they may yet go elsewhere."""
+        counts = self._tallies.get(selectors)
+        if not self._nominated or selectors not in self._presence.tallies:
+            return counts
+        here = ((pod, row) for pod, row in self._nominated if pod.uid not in self.left_out)
+        hoped = [row for pod, row in here if self.means(selectors, pod)]
+        if hoped:
+            counts = counts.copy()
+            np.subtract.at(counts, hoped, 1)
+        return counts
 
     def meeting(self, pod: Pod) -> list[tuple[Carried, NDArray[np.int64]]]:
         """Terms of placed pods that mean this pod, with the number of their carriers on each node."""

@@ -11,7 +11,7 @@ statements charged; what comes out depends on the snapshot, the configuration an
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,8 @@ class Session:
         self.changed, self.gone = cache.changes(snapshot)
         self.waiting: dict[str, GroupState] = self._waiting()
         """Groups that may need something, sorted by key: with waiting members, or with an object and no members yet."""
-        self.neighbours = Neighbours(snapshot.presence, len(snapshot.table.names), cache.matches, snapshot.shapes)
+        size, nominated = len(snapshot.table.names), self.nominations.pods
+        self.neighbours = Neighbours(snapshot.presence, size, cache.matches, snapshot.shapes, nominated)
         self._thorough = THOROUGH
         self._surroundings = Surroundings(snapshot, self.neighbours)
         self.placed: dict[str, str] = {}
@@ -269,7 +270,7 @@ class Session:
         """What plugins say about these members as things are; members with equal signatures get the same answer."""
         if not self.hooks.has("relates"):
             return NO_RELATIONS
-        key = (signature, empty)
+        key = (signature, empty, self.neighbours.left_out)
         known = self._related.get(key)
         if known is None:
             known = self._related[key] = self.hooks.relates(members, self, empty=empty)
@@ -401,17 +402,23 @@ class Session:
         """Return the whole output, placements first."""
         return Decisions(self.session_id, self.snapshot.generation, (*self.places, *self.said))
 
+    @contextmanager
+    def standing(self, priority: int) -> Iterator[None]:
+        """Look at the cluster as it is for a group of this priority: without what pods nominated below it hold."""
+        lift = self.nominations.below(priority)
+        with self.ledger.lifted(lift), self.neighbours.without(() if lift is None else lift.pods):
+            yield
+
     # -- failures -------------------------------------------------------------------------------------------------
 
     @contextmanager
     def guard(self, *states: GroupState) -> Iterator[None]:
-        """Look at these groups: on the amounts that are there for their priority (the least of them).
+        """Look at these groups: on what is there for their priority (the least of them).
 
         A failure is confined to them: they wait as Misconfigured; it is logged and counted, the rest goes on.
         """
-        lift = self.nominations.below(min(state.priority for state in states)) if states else None
         try:
-            with self.ledger.lifted(lift):
+            with self.standing(min(state.priority for state in states)) if states else nullcontext():
                 yield
         except HookRaised as raised:
             self._count_fault(raised, states[0].key if states else "")

@@ -51,7 +51,7 @@ class Kind:
 class Moment:
     """What is so now: `taken` volumes and `chosen` nodes of claims include what this session has decided.
 
-    known: by class, the volumes that are not taken.
+    left_out: uids of nominated pods that do not count. known: by class, the volumes that are not taken.
     """
 
     storage: Storage
@@ -61,6 +61,7 @@ class Moment:
     chosen: Mapping[str, str]
     rows: Mapping[str, int]
     shelves: Shelves
+    left_out: frozenset[str] = frozenset()
     known: dict[str, Mask] = field(default_factory=dict)
 
     @property

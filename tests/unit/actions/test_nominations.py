@@ -1,11 +1,18 @@
-"""Space that a pod of another scheduler is nominated for is there for groups of a higher priority only."""
+"""What a pod of another scheduler is nominated for is there for groups of a higher priority only."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
 from scheduler.actions.run import Sessions
-from scheduler.model.pods import Pod
+from scheduler.cluster import feed
+from scheduler.model.affinity import HostPort, LabelSelector, PodSelector, PodTerm, Requirement, SpreadTerm
+from scheduler.model.nodes import HOSTNAME
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.podvolumes import Disk, PodClaim, PodVolumes
+from scheduler.model.volumes import Claim, NodeDrivers, StorageClass, StorageDriver, Volume
 from tests.unit.framework.world import World, shape
 
 
@@ -85,3 +92,73 @@ def test_a_nomination_to_a_node_that_does_not_exist_holds_nothing() -> None:
     w.gang("g", 4, priority_class="low")
     w.session()
     assert len(w.placed_of("g")) == 4
+
+
+THEIRS = PodSelector(("ns",), None, LabelSelector((Requirement("app", "In", ("theirs",)),)))
+OURS = PodSelector(("ns",), None, LabelSelector((Requirement("app", "In", ("ours",)),)))
+PORT = shape(host_ports=(HostPort("TCP", "0.0.0.0", 80),))
+AWAY = shape(anti_affinity=(PodTerm(THEIRS, HOSTNAME),))
+KEEPS_AWAY = shape(anti_affinity=(PodTerm(OURS, HOSTNAME),))
+BOTH = PodSelector(("ns",), None, LabelSelector((Requirement("app", "In", ("ours", "theirs")),)))
+EVENLY = shape(spread=(SpreadTerm(BOTH, HOSTNAME, honor_affinity=False),))
+DISK = PodVolumes(disks=(Disk("gcePersistentDisk", "disk"),))
+CLAIM = PodVolumes((PodClaim("data"),))
+
+RULES = [
+    pytest.param(PORT, PORT, None, None, id="host port"),
+    pytest.param(shape(), AWAY, None, None, id="anti-affinity against it"),
+    pytest.param(KEEPS_AWAY, shape(gpu=1), None, None, id="its anti-affinity"),
+    pytest.param(shape(), EVENLY, None, None, id="spread"),
+    pytest.param(shape(), shape(gpu=1), DISK, DISK, id="disk"),
+    pytest.param(shape(), shape(gpu=1), CLAIM, CLAIM, id="claim for one pod"),
+    pytest.param(shape(), shape(gpu=1), CLAIM, PodVolumes((PodClaim("other"),)), id="volume limit"),
+]
+
+
+@pytest.mark.parametrize(("its", "ours", "its_volumes", "volumes"), RULES)
+def test_what_it_brings_besides_amounts_counts_for_a_lower_priority_and_not_for_a_higher_one(
+    its: Shape, ours: Shape, its_volumes: PodVolumes | None, volumes: PodVolumes | None
+) -> None:
+    w = world()
+    w.node("n2", unschedulable=True)
+    stock(w)
+    w.pod("theirs", its, ours=False, nominated="n1", priority=50, labels=(("app", "theirs"),), volumes=its_volumes)
+    for name, priority in (("low", 10), ("same", 50)):
+        w.pod(name, ours, priority=priority, labels=(("app", "ours"),), volumes=volumes)
+    w.session()
+    assert w.placed == {}
+    w.pod("high", ours, priority=51, labels=(("app", "ours"),), volumes=volumes)
+    w.session(later=1.0)
+    assert w.placed == {"high": "n1"}
+    w.drop_pod("high")
+    w.session(later=1.0)
+    assert w.placed == {}
+
+
+def stock(w: World) -> None:
+    """Two claims for one pod each with their volumes, on nodes that attach one."""
+    w.take()
+    events: list[feed.Event] = [
+        feed.StorageClassSet(StorageClass("sc", "fast", "csi.example.com")),
+        feed.StorageDriverSet(StorageDriver("sd", "csi.example.com")),
+        feed.NodeDriversSet(NodeDrivers("nd", "n1", (("csi.example.com", 1),))),
+    ]
+    for name in ("data", "other"):
+        modes = ("ReadWriteOncePod",)
+        volume = Volume(f"v-{name}", name, "fast", 1, modes, driver="csi.example.com", handle=name)
+        claim = Claim(f"c-{name}", "ns", name, "fast", size=1, modes=modes, volume=name, bound=True)
+        events += [feed.VolumeSet(volume), feed.ClaimSet(claim)]
+    w.store.apply(events, w.now)
+
+
+def test_affinity_is_not_kept_by_a_pod_that_is_only_nominated() -> None:
+    near = shape(affinity=(PodTerm(THEIRS, HOSTNAME),))
+    w = world()
+    theirs = w.pod("theirs", shape(), ours=False, nominated="n1", priority=50, labels=(("app", "theirs"),))
+    for name, priority in (("low", 10), ("high", 100)):
+        w.pod(name, near, priority=priority)
+    w.session()
+    assert w.placed == {}
+    w.set_pod(replace(theirs, node="n1"))
+    w.session(later=1.0)
+    assert w.placed == {"low": "n1", "high": "n1"}
