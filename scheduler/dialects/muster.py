@@ -33,7 +33,7 @@ from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
 from scheduler.model.pods import Problem
 from scheduler.model.quantity import BadQuantity, amount
-from scheduler.model.queues import UNLIMITED, Queue
+from scheduler.model.queues import UNLIMITED, WEIGHT_UNIT, Queue
 from scheduler.model.resources import Amounts
 from scheduler.model.verdict import Code
 
@@ -92,7 +92,7 @@ class MusterDialect(PodGroupDialect):
             uid=meta.uid,
             dialect=self.name,
             parent=spec.text("parent", "root"),
-            weight=spec.integer("weight", 1, 0),
+            weight=spec.integer("weight", 1, 0) * WEIGHT_UNIT,
             priority=spec.integer("priority", 0, -(2**31)),
             guarantee=_resources(spec, "guarantee"),
             deserved=_resources(spec, "deserved"),

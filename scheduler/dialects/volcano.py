@@ -33,7 +33,7 @@ from scheduler.dialects.meta import seconds
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
 from scheduler.model.pods import Problem
-from scheduler.model.queues import DEFAULT_QUEUE, Queue
+from scheduler.model.queues import DEFAULT_QUEUE, WEIGHT_UNIT, Queue
 from scheduler.model.resources import Amounts
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 
@@ -99,7 +99,7 @@ class VolcanoDialect(PodGroupDialect):
             uid=meta.uid,
             dialect=self.name,
             parent=spec.text("parent") or "root",
-            weight=spec.integer("weight", 1, 1, 65535),
+            weight=spec.integer("weight", 1, 1, 65535) * WEIGHT_UNIT,
             priority=spec.integer("priority", 0, 0),
             guarantee=_kept(spec.object("guarantee"), "resource"),
             deserved=_kept(spec, "deserved"),

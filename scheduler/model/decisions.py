@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from scheduler.model.podvolumes import VolumeStep
+from scheduler.model.queues import QueueFacts
 from scheduler.model.verdict import Verdict
 
 
@@ -23,10 +24,31 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Victim:
+    """A running pod that must go before the placement that it is named in can be bound.
+
+    group: the key of its group, holder: the name under which people know it. why: preempt, reclaim, consolidate or
+    drain. move_to: the node that is kept for the pod that its controller makes in its place ("" = it is lost).
+    grace: seconds that it is given to end.
+    """
+
+    uid: str
+    namespace: str
+    pod: str
+    node: str
+    group: str
+    holder: str = ""
+    why: str = "preempt"
+    move_to: str = ""
+    grace: int = 30
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Bind these members together. `minimum` of them must be bound or all are unwound (0: each stands alone).
 
-    steps: what must be done, for all members, before the first of them is bound.
+    steps: what must be done, for all members, before the first of them is bound. victims: who must be gone before; they
+    are evicted for this placement and for nothing else.
     """
 
     group: str
@@ -38,6 +60,25 @@ class Place:
     minimum: int
     assignments: tuple[Assignment, ...]
     steps: tuple[VolumeStep, ...] = ()
+    victims: tuple[Victim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Evict these pods of a queue that is being drained (its state says so); nothing is placed for it."""
+
+    queue: str
+    victims: tuple[Victim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetQueueStatus:
+    """What the status of a queue's object should say; the dialect turns it into its own words."""
+
+    queue: str
+    uid: str
+    dialect: str
+    facts: QueueFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +106,7 @@ class Explain:
     pods: tuple[str, ...] = ()
 
 
-Decision: TypeAlias = Place | SetStatus | Explain
+Decision: TypeAlias = Place | Drain | SetStatus | SetQueueStatus | Explain
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ class PodGroup:
     that it once reached its minimum. `phase` and `conditions` are those last read, so that only changes are written.
     `counts` are those last written. `raw_status` is the status as read, verbatim: only its dialect looks into it.
     `created` is in seconds since the epoch. `generation` is metadata.generation.
+    `min_runtime`: seconds for which it is not evicted once it runs (None: as its queue says).
     """
 
     key: str
@@ -58,6 +59,7 @@ class PodGroup:
     queue: str = ""
     priority_class: str = ""
     preemptible: bool | None = None
+    min_runtime: float | None = None
     topology: TopologyWish | None = None
     created: float = 0.0
     generation: int = 0

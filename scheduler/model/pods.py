@@ -93,6 +93,9 @@ class Pod:
     `generation` is metadata.generation, for the condition (0 = unknown).
     `images` has one name with tag or digest for each container, sorted.
     `ours` says that its schedulerName is one of those that this scheduler serves.
+    `since` is when it was bound (seconds since the epoch, 0 = it is not, or nobody knows). `preempts` is False where the
+    preemptionPolicy is Never. `preemptible` is what the pod itself says of being a victim (None = nothing). `grace` is
+    its terminationGracePeriodSeconds. `ends`: when the grace period of its deletion ends (0 = it is not being deleted).
     """
 
     uid: str
@@ -126,6 +129,11 @@ class Pod:
     labels: tuple[tuple[str, str], ...] = ()
     images: tuple[str, ...] = ()
     volumes: PodVolumes | None = None
+    since: float = 0.0
+    preempts: bool = True
+    preemptible: bool | None = None
+    grace: int = 30
+    ends: float = 0.0
 
     @property
     def finished(self) -> bool:

@@ -1,4 +1,4 @@
-"""Queues as read from their objects. The arithmetic of shares is not here.
+"""Queues as read from their objects, and what is written back. The arithmetic of shares is in `quota`.
 
 A resource field is an integer, `UNLIMITED`, or absent (unset: the queue does not constrain that resource).
 """
@@ -7,28 +7,83 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.model.pods import Problem
+from scheduler.model.affinity import LabelSelector
+from scheduler.model.pods import Condition, Problem
 from scheduler.model.resources import Amounts
 
 UNLIMITED = -1
 DEFAULT_QUEUE = "default"
+ROOT_QUEUE = "root"
+WEIGHT_UNIT = 1000
+"""Weights are in thousandths, because some APIs have fractions: this is the weight 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One queue. `state` is Open, Hold or Drain; other dialects are translated (Volcano Closed and Closing = Hold)."""
+    """One queue. `state` is Open, Hold or Drain; other dialects are translated (Volcano Closed and Closing = Hold).
+
+    weight: share of the surplus among siblings, in thousandths; `weights` replaces it for single resources.
+    order: BestEffort, or StrictFIFO (nothing passes the head). within_queue: who may be preempted by groups of the same
+    queue: LowerPriority, LowerOrNewerEqualPriority or Never. reclaim: whom groups of this queue may reclaim from other
+    queues: Any, LowerPriority or Never. reclaimable: whether others may reclaim from this queue at all.
+    min_runtime: seconds for which a group of this queue that started is not preempted; reclaim_min_runtime: the same
+    against other queues (None: as min_runtime, None there: that of the queue above, in the end 0).
+    namespaces: labels of the namespaces that may use it (None: all). half_life: seconds, of its decayed usage (None:
+    that of the queue above, in the end what is configured).
+    decayed, decayed_at: decayed usage as last written (resource seconds), and when (seconds since the epoch).
+    conditions, raw_status: as last read; only its dialect looks into the raw status.
+    """
 
     name: str
     uid: str = ""
     dialect: str = "muster"
     parent: str = ""
-    weight: int = 1
+    weight: int = WEIGHT_UNIT
+    weights: Amounts = ()
     priority: int = 0
     guarantee: Amounts = ()
     deserved: Amounts = ()
     limit: Amounts = ()
     reclaimable: bool = True
     state: str = "Open"
+    order: str = "BestEffort"
+    within_queue: str = "LowerPriority"
+    reclaim: str = "Any"
+    min_runtime: float | None = None
+    reclaim_min_runtime: float | None = None
+    namespaces: LabelSelector | None = None
+    half_life: float | None = None
+    decayed: Amounts = ()
+    decayed_at: float = 0.0
     created: float = 0.0
+    generation: int = 0
+    conditions: tuple[Condition, ...] = ()
     problems: tuple[Problem, ...] = ()
     resource_version: str = ""
+    raw_status: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """What a queue's status should say. Amounts are sums over the queue and everything below it.
+
+    state: what holds now: Open, Hold, Drain, or Closing (held, and something of it still runs). entitlement, borrowed:
+    by resource, for the resources that the queue or its siblings name. pending, running, admitted: groups that wait,
+    that run, and that wait after they were let in. decayed, decayed_at: decayed usage and its time.
+    problem: what is wrong with the queue or its place in the tree ("" = nothing), as code and sentence.
+    over: the resources of which it uses more than its limit (a limit that was lowered), with how much more.
+    """
+
+    state: str
+    allocated: Amounts = ()
+    entitlement: Amounts = ()
+    borrowed: Amounts = ()
+    guarantee: Amounts = ()
+    pending: int = 0
+    admitted: int = 0
+    running: int = 0
+    decayed: Amounts = ()
+    decayed_at: float = 0.0
+    children: tuple[str, ...] = ()
+    problem: tuple[str, str] = ("", "")
+    over: Amounts = ()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import Node, NodeClass
 from scheduler.model.pods import Pod, Shape
@@ -54,6 +55,21 @@ class NoGood:
     shape: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Room on a node that is kept, until a time, for a pod that will be made in place of an evicted one.
+
+    owner: uid of the controller that makes it. group: key of the group of the evicted pod.
+    """
+
+    node: str
+    shape: str
+    owner: str
+    group: str
+    until: float
+    uid: str
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
     """Everything that one session may look at.
@@ -63,6 +79,9 @@ class Snapshot:
     pod) -> (pods, amounts) on nodes, assumed ones included, whoever scheduled them. shapes only grow.
     owners: uid of a controller with waiting pods -> node -> how many of its living pods are there; filled only where a
     plugin counts them.
+    queue_usage: name of a leaf queue -> what its pods hold on nodes, assumed ones included. foreign: what the pods of
+    other schedulers hold. leaving: pods (uid) that a request evicts or is about to. singles: bound pods that are groups of one, by uid; they are in no group's state. budgets: by
+    namespace/name. holds: room that is kept for pods that will be made in place of others.
     """
 
     generation: int
@@ -78,6 +97,12 @@ class Snapshot:
     owners: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     presence: Presence = field(default_factory=Presence)
     storage: Storage = NO_STORAGE
+    queue_usage: Mapping[str, Amounts] = field(default_factory=dict)
+    foreign: Amounts = ()
+    singles: Mapping[str, Pod] = field(default_factory=dict)
+    leaving: frozenset[str] = frozenset()
+    budgets: Mapping[str, DisruptionBudget] = field(default_factory=dict)
+    holds: tuple[Hold, ...] = ()
 
     @property
     def nominations(self) -> tuple[tuple[str, int, str], ...]:

@@ -108,12 +108,20 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True)
 class NodeDrivers:
-    """A CSINode: the drivers on a node, each with the number of volumes that it can attach there (-1: no limit)."""
+    """A CSINode: the drivers on a node, each with the number of volumes that it can attach there (-1: no limit).
+
+    topology: of the drivers that have any, the node labels by whose values they tell from where a volume is reached.
+    """
 
     uid: str
     node: str
     drivers: tuple[tuple[str, int], ...] = ()
+    topology: tuple[tuple[str, tuple[str, ...]], ...] = ()
     resource_version: str = ""
+
+    def topology_of(self, driver: str) -> tuple[str, ...] | None:
+        """Return the topology keys of a driver; None without the driver."""
+        return None if self.limit(driver) is None else dict(self.topology).get(driver, ())
 
     def limit(self, driver: str) -> int | None:
         """Return how many volumes of a driver may be attached; -1 without limit, None without the driver."""

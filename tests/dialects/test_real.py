@@ -12,6 +12,7 @@ import yaml
 from scheduler.dialects.registry import BY_NAME
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup
+from scheduler.model.queues import WEIGHT_UNIT
 from scheduler.model.verdict import verdict
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.rest import ApiError
@@ -130,7 +131,7 @@ def test_a_queue_is_read_as_it_was_written(real_control_plane: ControlPlane, rea
     obj = real_control_plane.rest.create(path, queue(real_namespace, resources=resources))
     read = BY_NAME["muster"].decode_queue(json.dumps(obj).encode(), obj["apiVersion"])
     assert read.problems == ()
-    assert (read.weight, read.parent, read.state, read.reclaimable) == (1, "root", "Open", True)
+    assert (read.weight, read.parent, read.state, read.reclaimable) == (WEIGHT_UNIT, "root", "Open", True)
     assert (read.guarantee, read.deserved) == ((("nvidia.com/gpu", 0),), (("nvidia.com/gpu", 48),))
     assert read.limit == (("cpu", 2_000_000), ("nvidia.com/gpu", -1))
     real_control_plane.rest.delete(f"{path}/{real_namespace}")
