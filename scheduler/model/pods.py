@@ -45,12 +45,14 @@ class Shape:
     """The scheduling-relevant part of a pod spec. `key` is a hash of all other fields.
 
     `required_terms` is None when the pod states no required node affinity; terms are ORed.
+    `unstated` is what scores count besides requests: 100m and 200Mi for containers that ask for no cpu or memory.
     `features` are those that its node must declare.
     `unsupported` lists the spec fields (paths) that must hold but cannot be honoured by this version: such a pod waits.
     """
 
     key: str
     requests: Amounts = ()
+    unstated: Amounts = ()
     node_selector: tuple[tuple[str, str], ...] = ()
     required_terms: tuple[SelectorTerm, ...] | None = None
     preferred_terms: tuple[PreferredTerm, ...] = ()
@@ -93,9 +95,10 @@ class Pod:
     `generation` is metadata.generation, for the condition (0 = unknown).
     `images` has one name with tag or digest for each container, sorted.
     `ours` says that its schedulerName is one of those that this scheduler serves.
-    `since` is when it was bound (seconds since the epoch, 0 = it is not, or nobody knows). `preempts` is False where the
-    preemptionPolicy is Never. `preemptible` is what the pod itself says of being a victim (None = nothing). `grace` is
-    its terminationGracePeriodSeconds. `ends`: when the grace period of its deletion ends (0 = it is not being deleted).
+    `since` is when it was bound (seconds since the epoch, 0 = it is not, or nobody knows). `preempts` is False where
+    its preemptionPolicy is Never. `preemptible` is what the pod itself says of being a victim (None = nothing).
+    `grace` is its terminationGracePeriodSeconds. `ends` is when the grace period of its deletion ends (0 = it is not
+    being deleted).
     """
 
     uid: str
