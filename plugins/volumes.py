@@ -27,6 +27,7 @@ from scheduler.framework.volume_rules import (
     Parts,
     bound,
     delayed,
+    is_made,
     named_together,
     scored,
     shared_volumes,
@@ -353,30 +354,58 @@ class Volumes:
 def _plan(members: Sequence[tuple[Pod, int]], moment: Moment) -> list[tuple[str, VolumeStep, int]]:
     """Return (uid of a claim, its step, row) for every claim of these pods that is not bound. Raises `NoVolumeLeft`."""
     asked: dict[str, tuple[Pod, int, Claim]] = {}
+    rows: dict[str, set[int]] = {}
     listed: list[tuple[int, Claim]] = []
     for pod, row in members:
         claims = claims_of(pod, moment.storage)
         for one in () if isinstance(claims, str) else claims:
             if not one.bound:
                 asked.setdefault(one.claim.uid, (pod, row, one.claim))
+                rows.setdefault(one.claim.uid, set()).add(row)
                 listed.append((1, one.claim))
-    shared = shared_volumes(named_together(listed, moment.storage).values(), moment)
+    together = named_together(listed, moment.storage)
     steps: dict[str, VolumeStep] = {}
     open_claims: list[tuple[Pod, int, Claim]] = []
     for uid, (pod, row, claim) in asked.items():
-        given = given_to(claim, moment.storage)
+        given, held = given_to(claim, moment.storage), moment.held(claim)
         if moment.node_of(claim):
             steps[uid] = _step(pod, claim, kept=True)
+        elif held is not None:
+            steps[uid] = _step(pod, claim, held.name, kept=True)
         elif given and moment.reach.includes(given[0].terms, row):
             steps[uid] = _step(pod, claim, given[0].name, kept=True)
-        elif claim.key in shared:
-            steps[uid] = _step(pod, claim, shared[claim.key].name)
-        else:
+        elif claim.key not in together:
             open_claims.append((pod, row, claim))
+    competing = [claim.storage_class for _, _, claim in asked.values()]
+    fixed = shared_volumes(together.values(), moment)
+    for uid, (pod, _, claim) in asked.items():
+        if uid not in steps and claim.key in together:
+            alone = competing.count(claim.storage_class) == 1
+            steps[uid] = _step(pod, claim, _common(claim, rows[uid], moment, fixed.get(claim.key), alone=alone))
     left_out = {step.volume for step in steps.values() if step.volume}
     for pod, claim, volume in _choose(open_claims, moment, left_out):
         steps[claim.uid] = _step(pod, claim, volume)
     return [(uid, steps[uid], row) for uid, (_, row, _) in asked.items()]
+
+
+def _common(claim: Claim, rows: set[int], moment: Moment, fixed: Volume | None, *, alone: bool) -> str:
+    """Return the volume that a claim of several members gets, reached from all their rows; "" where one is made.
+
+    alone: no other claim of the members asks for that class; else it is the one that all agreed on, or one is made.
+    """
+
+    def reached(volume: Volume) -> bool:
+        return all(moment.reach.includes(volume.terms, row) for row in rows)
+
+    if alone:
+        for volume in moment.shelf(claim).named(moment.offered(claim)):
+            if reached(volume):
+                return volume.name
+    elif fixed is not None and reached(fixed):
+        return fixed.name
+    if is_made(claim, moment):
+        return ""
+    raise NoVolumeLeft(f"no volume is left for {claim.key} that all its members reach")
 
 
 def _counted(text: str, count: int, of: int) -> str:

@@ -8,6 +8,7 @@ from scheduler.actions.ask import Ask, likeness, relate
 from scheduler.actions.placing import would_fit
 from scheduler.framework.relations import NO_RELATIONS, Relations
 from scheduler.framework.session import Session
+from scheduler.framework.volume_rules import SHARED
 from scheduler.model.rules import Follow, MemberRule, Repel, Spread
 from scheduler.model.verdict import Verdict
 
@@ -74,7 +75,7 @@ def _of_rule(rule: MemberRule) -> str:
     match rule:
         case Repel():
             return "pod anti-affinity rules" if rule.level else _PORTS
-        case Follow():
+        case Follow(levels) if not levels[0].startswith(SHARED):
             return "pod affinity rules"
         case Spread():
             return "pod topology spread constraints"

@@ -155,9 +155,10 @@ class _Allocatable(msgspec.Struct, gc=False):
     count: int | None = None
 
 
-class _NodeDriver(msgspec.Struct, gc=False):
+class _NodeDriver(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
     allocatable: _Allocatable | None = None
+    topology_keys: list[str] | None = None
 
 
 class _CsiNodeSpec(msgspec.Struct, gc=False):
@@ -325,12 +326,18 @@ def _topology(term: _TopologyTerm) -> SelectorTerm:
 
 
 def _node_drivers(struct: _CsiNode) -> NodeDrivers:
-    drivers = []
+    drivers, topology = [], []
     for one in (struct.spec.drivers if struct.spec else None) or ():
         count = one.allocatable.count if one.allocatable else None
         drivers.append((intern(one.name), -1 if count is None else count))
+        if one.topology_keys:
+            topology.append((intern(one.name), tuple(sorted(map(intern, one.topology_keys)))))
     return NodeDrivers(
-        struct.metadata.uid, intern(struct.metadata.name), tuple(sorted(drivers)), struct.metadata.resource_version
+        uid=struct.metadata.uid,
+        node=intern(struct.metadata.name),
+        drivers=tuple(sorted(drivers)),
+        topology=tuple(sorted(topology)),
+        resource_version=struct.metadata.resource_version,
     )
 
 

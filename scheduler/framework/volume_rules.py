@@ -17,11 +17,12 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.framework import meeting
 from scheduler.framework.claims import Named, Reach, Rows, given_to, node_of, wish_of
 from scheduler.framework.relations import Bar, Extra, Level, Relations, Scored
 from scheduler.framework.shelves import Mask, Shelf, Shelves
 from scheduler.model.pods import Pod
-from scheduler.model.rules import Cap, MemberRule
+from scheduler.model.rules import Cap, Follow, MemberRule
 from scheduler.model.snapshot import NodeTable
 from scheduler.model.volumes import Claim, Storage, StorageCapacity, StorageClass, Volume, in_zone
 
@@ -30,6 +31,9 @@ AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
 NO_SPACE = "node(s) did not have enough free storage"
 MISSING = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 ZONE = "node(s) had no available volume zone"
+
+SHARED = "volume of"
+"""How the level of the nodes that can reach the volume of a claim is called: this and the claim."""
 
 PLENTY = 2**50
 """More of a resource than members can ask for."""
@@ -73,6 +77,13 @@ class Moment:
         """The node for which a claim is being provisioned, or ""."""
         return self.chosen.get(claim.uid) or node_of(claim, self.storage)
 
+    def held(self, claim: Claim) -> Volume | None:
+        """The volume that a placement under way, or this session, has given to a claim that several pods name."""
+        if claim.key not in self.storage.shared:
+            return None
+        name = next((volume for volume, uid in self.taken.items() if uid == claim.uid), "")
+        return self.storage.volumes.get(name)
+
     def shelf(self, claim: Claim) -> Shelf:
         """The volumes of a claim's class."""
         return self.shelves.of(self.storage, claim.storage_class)
@@ -92,6 +103,7 @@ class Parts:
 
     bars: list[Bar] = field(default_factory=list)
     rules: list[MemberRule] = field(default_factory=list)
+    wanted: list[MemberRule] = field(default_factory=list)
     extras: list[Extra] = field(default_factory=list)
     scores: list[Scored] = field(default_factory=list)
     levels: list[Level] = field(default_factory=list)
@@ -106,6 +118,7 @@ class Parts:
         return Relations(
             bars=tuple(self.bars),
             rules=tuple(self.rules),
+            wanted=tuple(self.wanted),
             extras=tuple(self.extras),
             scores=tuple(self.scores),
             levels=tuple(self.levels),
@@ -155,6 +168,7 @@ def delayed(kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool)
     wishes: dict[Hashable, _Wish] = {}
     together = named_together(((kind.count, one.claim) for kind in kinds for one in kind.claims), moment.storage)
     shared = shared_volumes(together.values(), moment)
+    met = _meet(kinds, together, shared, moment, parts)
     left_out = {volume.name for volume in shared.values()}
     for kind in kinds:
         for one in kind.claims:
@@ -162,17 +176,18 @@ def delayed(kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool)
             if one.bound:
                 continue
             makes, why = provisions(claim, moment)
-            node = moment.node_of(claim)
+            node, held = moment.node_of(claim), moment.held(claim)
             if node:
                 here = np.zeros(moment.size, dtype=np.bool_)
                 here[[moment.rows[node]] if node in moment.rows else []] = True
                 parts.bar(kind.number, here, NO_VOLUME)
                 parts.bar(kind.number, makes | ~here, why)
+            elif held is not None:
+                parts.bar(kind.number, moment.reach.mask(moment.reach.of_terms(held.terms)), NO_VOLUME)
             elif given := given_to(claim, moment.storage):
                 parts.bar(kind.number, makes | moment.reach.mask(moment.reach.of_terms(given[0].terms)), NO_VOLUME)
-            elif claim.key in shared:
-                reached = moment.reach.mask(moment.reach.of_terms(shared[claim.key].terms))
-                parts.bar(kind.number, reached, NO_VOLUME)
+            elif claim.key in met:
+                parts.bar(kind.number, met[claim.key], NO_VOLUME)
             elif empty:
                 if moment.storage.classes[claim.storage_class].provisions and not moment.offered(claim).any():
                     parts.bar(kind.number, _allowed(moment.storage.classes[claim.storage_class], moment), NO_VOLUME)
@@ -195,6 +210,42 @@ def delayed(kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool)
         _count(name, listed, {kind.number: kind.count for kind in kinds}, moment, parts)
 
 
+def _meet(
+    kinds: Sequence[Kind],
+    together: Mapping[str, Claim],
+    shared: Mapping[str, Volume],
+    moment: Moment,
+    parts: Parts,
+) -> dict[str, NDArray[np.bool_]]:
+    """Keep members that share a claim in one domain of its volume to be; return where volumes that exist are reached.
+
+    Claims for which a volume is made are not in the answer: that is barred by what is made where.
+    """
+    found: dict[str, NDArray[np.bool_]] = {}
+    asked = [(one.claim.storage_class, one.claim.key) for kind in kinds for one in kind.claims if not one.bound]
+    for key, claim in sorted(together.items()):
+        if is_settled(claim, moment):
+            continue
+        if is_made(claim, moment):
+            ids, certain = meeting.made(claim, moment.storage, moment.table)
+        else:
+            alone = all(other == key for name, other in asked if name == claim.storage_class)
+            ids = meeting.there(moment.shelf(claim), moment.offered(claim), moment.size) if alone else None
+            if ids is None and key in shared:
+                found[key] = moment.reach.mask(moment.reach.of_terms(shared[key].terms))
+            elif ids is not None:
+                found[key] = ids >= 0
+            certain = True
+        if ids is not None:
+            level = f"{SHARED} {key}"
+            users = tuple(kind.number for kind in kinds if any(one.claim.key == key for one in kind.claims))
+            nobody = np.zeros(int(ids.max(initial=-1)) + 1, dtype=np.bool_)
+            parts.levels.append(Level(level, ids))
+            rules = parts.rules if certain else parts.wanted
+            rules.append(Follow((level,), users, users, (nobody,), first=True))
+    return found
+
+
 def named_together(claims: Iterable[tuple[int, Claim]], storage: Storage) -> dict[str, Claim]:
     """Return the claims that several members name, from (members of a kind, claim of each)."""
     counts: dict[str, int] = {}
@@ -209,16 +260,15 @@ def named_together(claims: Iterable[tuple[int, Claim]], storage: Storage) -> dic
 
 
 def shared_volumes(claims: Iterable[Claim], moment: Moment) -> dict[str, Volume]:
-    """Return the volume that each claim of several members is to get: that with the widest reach, the smallest first.
+    """Return the volume that claims of several members get: that with the widest reach, of these the smallest.
 
-    Where a volume can be made instead, none is chosen: all members must be able to reach the same one.
+    None where a volume can be made instead. A claim that nobody competes with may get another one that is reached from
+    where all its members are.
     """
     found: dict[str, Volume] = {}
     chosen: set[str] = set()
     for claim in sorted(claims, key=lambda one: (one.size, one.key)):
-        if claim.bound or moment.node_of(claim) or given_to(claim, moment.storage):
-            continue
-        if moment.storage.classes[claim.storage_class].provisions:
+        if is_settled(claim, moment) or is_made(claim, moment):
             continue
         offered = [one for one in moment.shelf(claim).named(moment.offered(claim)) if one.name not in chosen]
         if offered:
@@ -226,6 +276,18 @@ def shared_volumes(claims: Iterable[Claim], moment: Moment) -> dict[str, Volume]
             found[claim.key] = best
             chosen.add(best.name)
     return found
+
+
+def is_settled(claim: Claim, moment: Moment) -> bool:
+    """Whether it is known which volume a claim has or gets, or for which node one is being made."""
+    known = claim.bound or moment.node_of(claim) or moment.held(claim) or given_to(claim, moment.storage)
+    return bool(known)
+
+
+def is_made(claim: Claim, moment: Moment) -> bool:
+    """Whether a volume is made for a claim of several members: where that is possible, or nothing else would do."""
+    known = moment.storage.classes[claim.storage_class]
+    return known.provisions and (bool(provisions(claim, moment)[0].any()) or not moment.offered(claim).any())
 
 
 def provisions(claim: Claim, moment: Moment) -> tuple[NDArray[np.bool_], str]:
@@ -408,4 +470,15 @@ def _usable(capacities: Iterable[StorageCapacity], size: int) -> list[StorageCap
     return [one for one in capacities if one.largest >= size and one.left >= 0]
 
 
-__all__ = ["Kind", "Moment", "Parts", "bound", "delayed", "named_together", "provisions", "scored", "shared_volumes"]
+__all__ = [
+    "Kind",
+    "Moment",
+    "Parts",
+    "bound",
+    "delayed",
+    "is_made",
+    "named_together",
+    "provisions",
+    "scored",
+    "shared_volumes",
+]

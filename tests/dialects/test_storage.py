@@ -110,9 +110,12 @@ def test_classes_drivers_and_capacities() -> None:
     assert storage.decode_storage_class(
         raw(metadata=meta("s"), provisioner="p", volumeBindingMode="WaitForFirstConsumer", allowedTopologies=topologies)
     ) == StorageClass("uid-s", "s", "p", True, (SelectorTerm((Requirement("zone", "In", ("b",)),)),), "7")
-    drivers = [{"name": "b", "nodeID": "x", "allocatable": {"count": 3}}, {"name": "a", "nodeID": "y"}]
+    drivers = [
+        {"name": "b", "nodeID": "x", "allocatable": {"count": 3}, "topologyKeys": ["zone", "region"]},
+        {"name": "a", "nodeID": "y", "topologyKeys": []},
+    ]
     assert storage.decode_node_drivers(raw(metadata=meta("n1"), spec={"drivers": drivers})) == NodeDrivers(
-        "uid-n1", "n1", (("a", -1), ("b", 3)), "7"
+        "uid-n1", "n1", (("a", -1), ("b", 3)), (("b", ("region", "zone")),), "7"
     )
     assert storage.decode_driver(
         raw(metadata=meta("d"), spec={"storageCapacity": True, "preventPodSchedulingIfMissing": True})

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.cluster import feed
 from scheduler.framework.claims import pair
-from scheduler.model.volumes import reaches
-from tests.unit.plugins.test_volumes import Storeroom, at
+from scheduler.model.volumes import NodeDrivers, reaches
+from tests.unit.plugins.test_volumes import FAST, ZONE, Storeroom, at, on
 
 SIZES = st.sampled_from((5, 15, 25))
 
@@ -105,3 +107,83 @@ def _play(volumes: list[tuple[int, tuple[str, ...]]], members: list[list[int]]) 
             assert made[step.volume].size >= sizes[step.claim]
             assert reaches(made[step.volume], {"kubernetes.io/hostname": node_of[step.uid]})
     return world
+
+
+# -- a claim that members share --------------------------------------------------------------------------------------
+
+
+def fit(groups: list[tuple[str, ...]], room: dict[str, int], members: int) -> bool:
+    """Whether so many members of one cpu fit on the nodes of one of the groups."""
+    return any(sum(room[node] for node in nodes) >= members for nodes in groups)
+
+
+def _shared(world: Storeroom, room: dict[str, int], members: int) -> None:
+    for node, cpus in room.items():
+        world.node(node, cpu=cpus, labels={ZONE: node[0]})
+    world.gang_with("g", dict.fromkeys(range(members), ("data",)))
+    world.session()
+
+
+ROOM = st.fixed_dictionaries({name: st.integers(1, 3) for name in ("a0", "a1", "b0", "b1", "c0")})
+
+
+@given(ROOM, st.integers(2, 6), st.sets(st.sampled_from("abc"), min_size=1), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_members_that_share_a_claim_start_exactly_when_the_zone_of_a_new_volume_takes_them(
+    room: dict[str, int], members: int, allowed: set[str], only: bool
+) -> None:
+    world = Storeroom(0)
+    if only:
+        world.tell(feed.StorageClassSet(replace(FAST, topologies=on(ZONE, *sorted(allowed)))))
+    for node in room:
+        keys = (("csi.example.com", (ZONE,)),)
+        world.tell(feed.NodeDriversSet(NodeDrivers(f"d-{node}", node, (("csi.example.com", -1),), keys)))
+    world.claim("data", "fast")
+    _shared(world, room, members)
+    zones = [tuple(node for node in room if node[0] == zone) for zone in ("abc" if not only else sorted(allowed))]
+    assert bool(world.placed) == fit(zones, room, members)
+    assert len({node[0] for node in world.placed.values()}) <= 1
+
+
+@given(ROOM, st.integers(2, 6), st.lists(st.sampled_from((("a0",), ("a1",), ("b0", "b1"), ("c0",))), max_size=3))
+@settings(max_examples=80, deadline=None)
+def test_members_that_share_a_claim_start_exactly_when_one_volume_reaches_room_for_all(
+    room: dict[str, int], members: int, volumes: list[tuple[str, ...]]
+) -> None:
+    world = Storeroom(0)
+    for number, reach in enumerate(volumes):
+        world.volume(f"v{number}", 10 + number, terms=at(*reach))
+    world.claim("data")
+    _shared(world, room, members)
+    assert bool(world.placed) == fit(volumes, room, members)
+    if world.placed:
+        assert set(world.placed.values()) <= set(volumes[int(world.steps["data"][1:])])
+
+
+@given(
+    ROOM, st.integers(2, 4), st.lists(st.sets(st.sampled_from(("a0", "a1", "b0", "b1", "c0")), min_size=1), max_size=3),
+    st.integers(0, 2),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_members_that_share_a_claim_never_start_where_its_volume_cannot_be_reached(
+    room: dict[str, int], members: int, reaches_of: list[set[str]], others: int
+) -> None:
+    world = Storeroom(0)
+    for number, reach in enumerate(reaches_of):
+        world.volume(f"v{number}", 10 + number, terms=at(*sorted(reach)))
+    for node, cpus in room.items():
+        world.node(node, cpu=cpus)
+    names = dict.fromkeys(range(members), ("data",)) | {
+        members + number: (f"own-{number}",) for number in range(others)
+    }
+    for name in ("data", *(f"own-{number}" for number in range(others))):
+        world.claim(name)
+    world.gang_with("g", names)
+    world.session()
+    given_away = world.steps
+    assert len(set(given_away.values())) == len(given_away)
+    for number, listed in names.items():
+        if world.placed:
+            assert world.placed[f"g-{number}"] in reaches_of[int(given_away[listed[0]][1:])]
+    if len(reaches_of) == 1 and not others:
+        assert bool(world.placed) == fit([tuple(reaches_of[0])], room, members)

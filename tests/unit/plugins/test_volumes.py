@@ -421,16 +421,115 @@ def test_what_a_request_under_way_has_taken_is_not_given_again() -> None:
     assert world.placed == {}
 
 
+def small(zones: str) -> Storeroom:
+    """A cluster of nodes for one pod each, in the zones "aab", say."""
+    world = Storeroom(0)
+    for number, zone in enumerate(zones):
+        world.node(f"n{number}", cpu=1, labels={ZONE: zone})
+    return world
+
+
+def driver_of_zones(world: Storeroom, nodes: int) -> None:
+    for number in range(nodes):
+        node = NodeDrivers(f"d-{number}", f"n{number}", (("csi.example.com", -1),), (("csi.example.com", (ZONE,)),))
+        world.tell(feed.NodeDriversSet(node))
+
+
 def test_members_that_share_an_unbound_claim_get_one_volume_that_all_reach() -> None:
+    world = small("abb")
+    world.volume("narrow", 10, terms=at("n0"))
+    world.volume("wide", 20, terms=on(ZONE, "b"))
+    world.claim("data", modes=("ReadWriteMany",))
+    world.gang_with("g", {0: ("data",), 1: ("data",)})
+    world.session()
+    assert set(world.placed.values()) == {"n1", "n2"}
+    assert world.steps == {"data": "wide"}
+    assert len(world.places[0].steps) == 1
+
+
+def test_of_volumes_that_all_members_reach_the_smallest_is_taken() -> None:
     world = Storeroom()
     world.volume("narrow", 10, terms=at("n0"))
     world.volume("wide", 20, terms=on(ZONE, "b"))
     world.claim("data", modes=("ReadWriteMany",))
     world.gang_with("g", {0: ("data",), 1: ("data",)})
     world.session()
-    assert set(world.placed.values()) <= {"n1", "n2"}
-    assert world.steps == {"data": "wide"}
-    assert len(world.places[0].steps) == 1
+    assert set(world.placed.values()) == {"n0"}
+    assert world.steps == {"data": "narrow"}
+
+
+def test_members_that_share_a_claim_go_to_one_zone_of_the_driver() -> None:
+    world = small("abb")
+    driver_of_zones(world, 3)
+    world.claim("data", "fast")
+    world.gang_with("g", {0: ("data",), 1: ("data",)})
+    world.session()
+    assert set(world.placed.values()) == {"n1", "n2"}
+    assert world.steps == {"data": ""}
+
+
+def test_members_that_share_a_claim_wait_when_no_zone_has_room_for_all_and_say_so() -> None:
+    world = small("abc")
+    driver_of_zones(world, 3)
+    world.claim("data", "fast")
+    world.gang_with("g", {0: ("data",), 1: ("data",)})
+    world.session()
+    assert world.placed == {}
+    assert "volumes that members share" in world.text("g")
+
+
+def test_a_volume_for_many_is_first_sought_in_one_zone_and_keeps_nobody_waiting() -> None:
+    world = small("abb")
+    driver_of_zones(world, 3)
+    world.claim("data", "fast", modes=("ReadWriteMany",))
+    world.claim("more", "fast", modes=("ReadWriteMany",))
+    world.gang_with("g", {0: ("data",), 1: ("data",)})
+    world.session()
+    assert set(world.placed.values()) == {"n1", "n2"}
+    world = small("abb")
+    driver_of_zones(world, 3)
+    world.claim("data", "fast", modes=("ReadWriteMany",))
+    world.gang_with("g", dict.fromkeys(range(3), ("data",)))
+    world.session()
+    assert set(world.placed.values()) == {"n0", "n1", "n2"}
+
+
+def test_of_an_unknown_provisioner_a_volume_for_one_writer_is_first_sought_on_one_node() -> None:
+    world = Storeroom(0)
+    for number, cpus in enumerate((1, 2, 1)):
+        world.node(f"n{number}", cpu=cpus)
+    world.claim("data", "fast")
+    world.gang_with("g", {0: ("data",), 1: ("data",)})
+    world.session()
+    assert set(world.placed.values()) == {"n1"}
+    world = small("abb")
+    world.claim("data", "fast")
+    world.gang_with("g", {0: ("data",), 1: ("data",)})
+    world.session()
+    assert len(set(world.placed.values())) == 2
+
+
+def test_an_existing_volume_is_given_to_a_shared_claim_only_where_all_members_reach_it() -> None:
+    world = small("abb")
+    driver_of_zones(world, 3)
+    world.volume("far", 10, storage_class="fast", terms=at("n1"))
+    world.claim("data", "fast")
+    world.gang_with("g", {0: ("data",), 1: ("data",)})
+    world.session()
+    assert set(world.placed.values()) == {"n1", "n2"}
+    assert world.steps == {"data": ""}
+
+
+def test_two_gangs_of_one_session_that_share_a_claim_get_one_volume() -> None:
+    world = small("aabb")
+    world.volume("v-a", 10, terms=on(ZONE, "a"))
+    world.volume("v-b", 10, terms=on(ZONE, "b"))
+    world.claim("data", modes=("ReadWriteMany",))
+    world.gang_with("g", {0: ("data",)})
+    world.gang_with("h", {0: ("data",)})
+    world.session()
+    assert set(world.placed.values()) in ({"n0", "n1"}, {"n2", "n3"})
+    assert len({step.volume for place in world.places for step in place.steps}) == 1
 
 
 def test_a_gang_makes_no_more_than_there_is_space_for() -> None:
