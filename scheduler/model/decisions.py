@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from scheduler.model.podvolumes import VolumeStep
 from scheduler.model.queues import QueueFacts
+from scheduler.model.resources import Amounts
 from scheduler.model.verdict import Verdict
 
 
@@ -28,8 +29,8 @@ class Victim:
     """A running pod that must go before the placement that it is named in can be bound.
 
     group: the key of its group, holder: the name under which people know it. why: preempt, reclaim, consolidate or
-    drain. move_to: the node that is kept for the pod that its controller makes in its place ("" = it is lost).
-    grace: seconds that it is given to end.
+    drain. grace: seconds that it is given to end. move_to: the node where room is kept for the pod that its controller
+    makes in its place ("" = it is lost), with the uid of that controller and what the pod asks for.
     """
 
     uid: str
@@ -39,8 +40,10 @@ class Victim:
     group: str
     holder: str = ""
     why: str = "preempt"
-    move_to: str = ""
     grace: int = 30
+    move_to: str = ""
+    owner: str = ""
+    requests: Amounts = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ class NodeTable:
     """Nodes as rows: R resources by N nodes, int64.
 
     names: N, sorted. resources: R names. allocatable, used: (R, N). slots, pods: (N,) pod slots and pods that count.
-    class_of: (N,) index into classes. nodes: name -> Node.
+    unstated: (2, N) what scores count besides `used`, of cpu and of memory. class_of: (N,) index into classes. nodes: name -> Node.
     """
 
     names: tuple[str, ...]
@@ -36,6 +36,7 @@ class NodeTable:
     used: NDArray[np.int64]
     slots: NDArray[np.int64]
     pods: NDArray[np.int64]
+    unstated: NDArray[np.int64]
     class_of: NDArray[np.int32]
     classes: tuple[NodeClass, ...]
     nodes: Mapping[str, Node]
@@ -57,15 +58,15 @@ class NoGood:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Room on a node that is kept, until a time, for a pod that will be made in place of an evicted one.
+    """Room for one pod that is kept on a node, until a time, for what a controller makes in place of an evicted pod.
 
-    owner: uid of the controller that makes it. group: key of the group of the evicted pod.
+    owner: uid of the controller. group: key of the group of the evicted pod. uid: of the evicted pod.
     """
 
     node: str
-    shape: str
     owner: str
     group: str
+    requests: Amounts
     until: float
     uid: str
 
@@ -80,8 +81,9 @@ class Snapshot:
     owners: uid of a controller with waiting pods -> node -> how many of its living pods are there; filled only where a
     plugin counts them.
     queue_usage: name of a leaf queue -> what its pods hold on nodes, assumed ones included. foreign: what the pods of
-    other schedulers hold. leaving: pods (uid) that a request evicts or is about to. singles: bound pods that are groups of one, by uid; they are in no group's state. budgets: by
-    namespace/name. holds: room that is kept for pods that will be made in place of others.
+    other schedulers hold. singles: bound pods that are groups of one, by uid; they are in no group's state. leaving:
+    pods (uid) that a request evicts or is about to. budgets: by namespace/name. holds: room that is kept for pods that
+    will be made in place of others. releasing: pods of anybody that are being deleted and still hold what they hold.
     """
 
     generation: int
@@ -103,6 +105,7 @@ class Snapshot:
     leaving: frozenset[str] = frozenset()
     budgets: Mapping[str, DisruptionBudget] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
+    releasing: tuple[Pod, ...] = ()
 
     @property
     def nominations(self) -> tuple[tuple[str, int, str], ...]:
