@@ -20,7 +20,7 @@ SCENARIO_KEYS = {
 STEP_KEYS = {
     "gang", "gangs", "apply", "queue", "queues", "nodes", "patch_node", "delete_nodes", "delete", "delete_objects",
     "finish", "patch", "patch_type", "hold_terminating", "release_terminating", "kill_scheduler", "start_scheduler",
-    "sleep", "expect", "forget_evictions", "refused", "remember", "repeat",
+    "sleep", "seen", "expect", "forget_evictions", "refused", "remember", "repeat",
 }  # fmt: skip
 EXPECT_KEYS = {
     "within", "quiet", "bound", "pending", "gone", "placed", "same", "distinct", "spread", "evicted", "object",

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -174,6 +175,16 @@ class Scheduler:
                 return answer.status == 200
         except (urllib.error.URLError, OSError):
             return False
+
+    def known(self, what: str) -> int:
+        """Return how many nodes, queues, priorityclasses, ... it has in its picture; -1: it does not say."""
+        try:
+            with urllib.request.urlopen(f"http://{self.address()}/metrics", timeout=10) as answer:
+                text = answer.read().decode()
+        except (urllib.error.URLError, OSError):
+            return -1
+        found = re.search(rf'^muster_cache_objects{{resource="{what}"}} (\S+)$', text, re.MULTILINE)
+        return int(float(found[1])) if found else -1
 
     @property
     def pid(self) -> int:

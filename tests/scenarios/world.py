@@ -1,7 +1,9 @@
 """The world in which a scenario is played: objects in, bindings, conditions and evictions out.
 
 Decided here: how steps act on an API server; what is expected of it is read in `observer`. It speaks to the API server
-only, through a test client that shares nothing with the product.
+only, through a test client that shares nothing with the product; the scheduler itself is asked for one thing, how much
+it has seen. Each resource has a watch of its own, and nothing says which of two is served first: a pod may be seen
+before the node that was there before it, unless the story waits in between.
 """
 
 from __future__ import annotations
@@ -29,6 +31,20 @@ from tests.scenarios.observer import POLL, QUIET, Observer, Unmet, condition, fi
 
 Json = dict[str, Any]
 HOLD = "scenarios.muster.sh/hold"
+SEEN = 60.0
+"""Seconds that a watch may lag behind on a busy machine."""
+_COUNTED = {
+    "nodes": "/api/v1/nodes",
+    "persistentvolumes": "/api/v1/persistentvolumes",
+    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
+    "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
+    "csidrivers": "/apis/storage.k8s.io/v1/csidrivers",
+    "csinodes": "/apis/storage.k8s.io/v1/csinodes",
+    "csistoragecapacities": "/apis/storage.k8s.io/v1/csistoragecapacities",
+}
+"""What the scheduler is waited for to have seen, before pods are made: plural -> where all of it is listed."""
+_HAVE_PODS = ("Pod", "Job", "Deployment")
 
 
 class Plane(Protocol):
@@ -50,8 +66,14 @@ class SchedulerProcess(Protocol):
     def kill(self) -> None:
         """Kill -9, every process of it."""
 
+    def running(self) -> bool:
+        """Whether it lives."""
+
     def tail(self) -> str:
         """The end of its log."""
+
+    def known(self, what: str) -> int:
+        """How many objects of a resource are in its picture of the cluster."""
 
 
 class World(Observer):
@@ -64,12 +86,18 @@ class World(Observer):
         self._plane, self._scheduler = plane, scheduler
         self._scenario, self._dialect = scenario, dialect
         self._made: list[str] = []
+        self._unseen: set[str] = set()
 
     # -- objects --------------------------------------------------------------------------------------------------
 
     def put(self, obj: Json) -> None:
         """Create an object, or merge it into the one that exists."""
         collection, path = self._path(obj)
+        plural = collection.rpartition("/")[2]
+        if plural in _COUNTED:
+            self._unseen.add(plural)
+        elif obj["kind"] in _HAVE_PODS:
+            self._wait_seen()
         try:
             self.rest.create(collection, obj)
         except ApiError as error:
@@ -101,7 +129,8 @@ class World(Observer):
                 "value": value,
             }
             try:
-                self.rest.create("/apis/scheduling.k8s.io/v1/priorityclasses", body)
+                self.rest.create(_COUNTED["priorityclasses"], body)
+                self._unseen.add("priorityclasses")
             except ApiError as error:
                 if error.status != 409:
                     raise
@@ -126,6 +155,7 @@ class World(Observer):
 
     def _add_nodes(self, listed: list[Json]) -> None:
         for spec in nodes_of(listed):
+            self._unseen.add("nodes")
             self._plane.register_node(spec)
             self._node_specs[spec.name] = spec
             self._made.append(resource_path("v1", "nodes", spec.name))
@@ -163,6 +193,17 @@ class World(Observer):
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
+
+    def _wait_seen(self) -> None:
+        """Wait until the scheduler, if it runs, knows as many of what was made or deleted as there are."""
+        while self._unseen and self._scheduler.running():
+            plural = min(self._unseen)
+            deadline = time.monotonic() + SEEN
+            while (known := self._scheduler.known(plural)) != (there := len(self.rest.list(_COUNTED[plural]))):
+                if time.monotonic() > deadline:
+                    raise Unmet(f"of {there} {plural} the scheduler has seen {known} after {SEEN:g} s")
+                time.sleep(POLL)
+            self._unseen.remove(plural)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
@@ -219,6 +260,7 @@ class World(Observer):
 
     def _step_delete_nodes(self, names: list[str], _: Json) -> None:
         for name in names:
+            self._unseen.add("nodes")
             self.rest.delete(resource_path("v1", "nodes", name))
             self._node_specs.pop(name, None)
 
@@ -293,6 +335,9 @@ class World(Observer):
 
     def _step_start_scheduler(self, _: object, __: Json) -> None:
         self._scheduler.start()
+
+    def _step_seen(self, _: object, __: Json) -> None:
+        self._wait_seen()
 
     def _step_sleep(self, seconds: float, _: Json) -> None:
         time.sleep(seconds)
