@@ -12,9 +12,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from scheduler.cli.output import complain
+from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.cluster.members import group_key, group_state
 from scheduler.dialects import core
+from scheduler.dialects import storage as stored
 from scheduler.dialects.base import Dialect, DialectResource
 from scheduler.dialects.registry import DIALECTS
 from scheduler.model.groups import GroupState, PodGroup
@@ -118,6 +120,27 @@ async def nodes(client: ApiClient) -> list[Node]:
     """Return the nodes, by name."""
     raws = [("v1", raw) for raw in await items(client, path_of("", "v1", "nodes"))]
     return sorted(_decoded(raws, lambda raw, _: core.decode_node(raw)), key=lambda node: node.name)
+
+
+async def storage(client: ApiClient) -> list[feed.Event]:
+    """Return everything of storage, as events."""
+    found: list[feed.Event] = []
+
+    async def read(
+        group: str, plural: str, decode: Callable[[msgspec.Raw], T], tell: Callable[[T], feed.Event]
+    ) -> None:
+        raws = [("v1", raw) for raw in await items(client, path_of(group, "v1", plural))]
+        found.extend(tell(one) for one in _decoded(raws, lambda raw, _: decode(raw)))
+
+    kind = "storage.k8s.io"
+    await read("", "persistentvolumeclaims", stored.decode_claim, feed.ClaimSet)
+    await read("", "persistentvolumes", stored.decode_volume, feed.VolumeSet)
+    await read(kind, "storageclasses", stored.decode_storage_class, feed.StorageClassSet)
+    await read(kind, "csinodes", stored.decode_node_drivers, feed.NodeDriversSet)
+    await read(kind, "csidrivers", stored.decode_driver, feed.StorageDriverSet)
+    await read(kind, "csistoragecapacities", stored.decode_capacity, feed.CapacitySet)
+    await read(kind, "volumeattachments", stored.decode_attachment, feed.AttachmentSet)
+    return found
 
 
 def states(groups: Iterable[PodGroup], pods: Iterable[Pod]) -> list[GroupState]:

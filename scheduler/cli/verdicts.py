@@ -1,11 +1,12 @@
 """`muster why POD --nodes`: what each node says to one more pod like this, now.
 
 Decided here: nodes that say the same are one row. The question is put to the scheduler's own plugins, with their
-default settings, over the pods and nodes as they are in the API server; volumes are not looked at.
+default settings, over the objects as they are in the API server; what is decided and not written yet is not known.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -33,16 +34,23 @@ def verdicts(
     nodes: list[Node],
     pods: list[tuple[Pod, Shape]],
     namespaces: list[tuple[str, str, tuple[tuple[str, str], ...]]],
+    storage: Iterable[feed.Event] | None = (),
 ) -> list[Facts]:
-    """Return one row for each distinct answer of a node, most nodes first: {verdict, count, nodes}."""
+    """Return one row for each distinct answer of a node, most nodes first: {verdict, count, nodes}.
+
+    storage: all of it, or None when it is not known and volumes are not to be looked at.
+    """
     store = Store()
     store.apply([feed.NamespaceSet(name, queue, labels) for name, queue, labels in namespaces], 0.0)
     store.apply([feed.NodeSet(node) for node in nodes], 0.0)
     for one, shape in pods:
         store.apply([feed.ShapeSet(shape), feed.PodSet(replace(one, ours=one.uid == pod.uid))], 0.0)
-    config = SchedulerConfiguration()
-    tiers = tuple(tuple(plugin for plugin in tier if plugin.name != _VOLUMES) for tier in config.tiers)
-    settings = SchedulerConfiguration(tiers=tiers)
+    store.apply(list(storage or ()), 0.0)
+    settings = SchedulerConfiguration()
+    if storage is None:
+        tiers = tuple(tuple(plugin for plugin in tier if plugin.name != _VOLUMES) for tier in settings.tiers)
+        settings = SchedulerConfiguration(tiers=tiers)
+        pod = replace(pod, volumes=None)
     session = new_session(store.snapshot(0.0), settings, Sessions(settings, built_in()).cache, "why")
     alone = PodGroup(
         key=f"pod/{pod.namespace}/{pod.uid}", uid="", dialect="pod", namespace=pod.namespace, name=pod.name

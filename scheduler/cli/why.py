@@ -14,6 +14,7 @@ from scheduler.cli.get import dialect_of, phase_of, waiting_reason
 from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, emit, note, table, with_client
 from scheduler.cli.room import left_out, scarce, sentence
 from scheduler.cli.verdicts import verdicts
+from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError
 from scheduler.cluster.members import group_key
 from scheduler.model.groups import GroupState, PodGroup
@@ -154,8 +155,16 @@ async def _by_node(client: ApiClient, state: GroupState | None, pod: Pod | None)
     if one is None or not one.waiting:
         return {}
     everyone = await reading.pods(client, None)
-    rows = verdicts(one, await reading.nodes(client), everyone, await reading.namespaces(client))
-    return {"verdicts": rows}
+    storage: list[feed.Event] | None = []
+    if one.volumes is not None:
+        try:
+            storage = await reading.storage(client)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            note(f"volumes are not looked at: {error}")
+            storage = None
+    return {"verdicts": verdicts(one, await reading.nodes(client), everyone, await reading.namespaces(client), storage)}
 
 
 def _tell(facts: Facts) -> None:

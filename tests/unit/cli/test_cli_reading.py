@@ -216,6 +216,46 @@ def test_why_tells_what_each_node_says_when_asked(muster: CliRunner) -> None:
     assert "verdicts" not in told
 
 
+def test_what_volumes_mean_for_each_node_is_told_where_they_may_be_read(
+    muster: CliRunner, server: ThreadedServer
+) -> None:
+    rest = Rest(server.url, token="")
+    rest.create("/api/v1/namespaces", {"metadata": {"name": "stored"}})
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": "v"}
+    meta = {"name": "data", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}}
+    rest.create("/api/v1/namespaces/stored/persistentvolumeclaims", {"metadata": meta, "spec": claim})
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["n2"]}]}
+    volume = {
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": {"storage": "1Gi"},
+        "hostPath": {"path": "/v"},
+        "claimRef": {"namespace": "stored", "name": "data"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    rest.create("/api/v1/persistentvolumes", {"metadata": {"name": "v"}, "spec": volume})
+    spec = {
+        "schedulerName": "volcano",
+        "containers": [{"name": "c", "image": "x"}],
+        "volumes": [{"name": "v0", "persistentVolumeClaim": {"claimName": "data"}}],
+    }
+    rest.create("/api/v1/namespaces/stored/pods", {"metadata": {"name": "p"}, "spec": spec})
+    words = ("why", "pod/p", "--nodes", "-o", "json", "--namespace", "stored")
+    affinity = "node(s) didn't match PersistentVolume's node affinity"
+    (told,) = json.loads(_run(muster, *words).stdout)
+    assert told["verdicts"] == [
+        {"verdict": "fits", "count": 1, "nodes": ["n2"]},
+        {"verdict": affinity, "count": 1, "nodes": ["n1"]},
+    ]
+    server.call(lambda: server.server.faults.fail("^/api/v1/persistentvolumes", 403, count=-1))
+    try:
+        result = _run(muster, *words)
+    finally:
+        server.call(server.server.faults.clear)
+    assert "volumes are not looked at: " in result.stderr
+    (told,) = json.loads(result.stdout)
+    assert [row["verdict"] for row in told["verdicts"]] == ["fits"]
+
+
 def test_why_of_a_pod_that_nobody_spoke_about_asks_for_its_scheduler(muster: CliRunner) -> None:
     assert "its scheduler is 'volcano': does one of that name run?" in _run(muster, "why", "unheard").stdout
 

@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 from scheduler.cli.verdicts import verdicts
+from scheduler.cluster import feed
 from scheduler.dialects.core import decode_node, decode_pod
+from scheduler.model.affinity import Requirement
 from scheduler.model.nodes import Node
-from scheduler.model.pods import Pod, Shape
+from scheduler.model.pods import Pod, SelectorTerm, Shape
+from scheduler.model.volumes import Claim, NodeDrivers, StorageClass, Volume
 
 Json = dict[str, Any]
 
@@ -49,3 +52,41 @@ def test_a_pod_that_cannot_be_asked_about_says_why() -> None:
     asked = pod("asked", "2", affinity={"nodeAffinity": {}})
     (row,) = verdicts(asked[0], [node("n1", "1")], [asked], [])
     assert (row["verdict"], row["count"]) == ("Insufficient cpu", 1)
+
+
+def claim(name: str) -> Json:
+    return {"name": name, "persistentVolumeClaim": {"claimName": name}}
+
+
+STORAGE = [
+    feed.StorageClassSet(StorageClass("c", "fast", "csi.example.com", delayed=True)),
+    feed.ClaimSet(Claim("u-new", "a", "new", "fast", size=1)),
+    feed.ClaimSet(Claim("u-old", "a", "old", "fast", volume="v", bound=True)),
+    feed.VolumeSet(Volume("v", "v", terms=(SelectorTerm((Requirement("kubernetes.io/hostname", "In", ("n1",)),)),))),
+    feed.NodeDriversSet(NodeDrivers("d1", "n1", (("csi.example.com", 1),))),
+    feed.NodeDriversSet(NodeDrivers("d2", "n2", (("csi.example.com", 0),))),
+]
+
+
+def test_volumes_are_looked_at() -> None:
+    asked = pod("asked", "2", volumes=[claim("new"), claim("old")])
+    nodes = [node("n1", "8"), node("n2", "8"), node("n3", "8"), node("n4", "1")]
+    rows = verdicts(asked[0], nodes, [asked], [("a", "", ())], STORAGE)
+    assert [(row["verdict"], row["nodes"]) for row in rows] == [
+        ("Insufficient cpu", ["n4"]),
+        ("fits", ["n1"]),
+        ("node(s) didn't match PersistentVolume's node affinity", ["n3"]),
+        ("node(s) exceed max volume count", ["n2"]),
+    ]
+
+
+def test_a_claim_that_is_missing_is_named() -> None:
+    asked = pod("asked", "2", volumes=[claim("other")])
+    (row,) = verdicts(asked[0], [node("n1", "8"), node("n2", "1")], [asked], [("a", "", ())], STORAGE)
+    assert (row["verdict"], row["count"]) == ('persistentvolumeclaim "other" not found', 2)
+
+
+def test_volumes_that_may_not_be_read_are_left_out() -> None:
+    asked = pod("asked", "2", volumes=[claim("other")])
+    (row,) = verdicts(asked[0], [node("n1", "8"), node("n2", "8")], [asked], [("a", "", ())], None)
+    assert (row["verdict"], row["count"]) == ("fits", 2)
