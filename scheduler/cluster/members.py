@@ -12,6 +12,7 @@ from dataclasses import replace
 from scheduler.dialects.registry import DIALECTS
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Pod, Problem
+from scheduler.model.queues import DEFAULT_QUEUE
 from scheduler.model.verdict import Verdict
 
 _API_VERSIONS = {
@@ -21,6 +22,9 @@ _API_VERSIONS = {
     if resource.role == "group"
 }
 """Under which API a missing object was looked for, by dialect."""
+
+KAI_NOT_PREEMPTIBLE = 100
+"""Priority from which on a group of KAI's dialect that does not say otherwise is not evicted for others."""
 
 
 def group_key(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
@@ -43,6 +47,14 @@ def holder(pod: Pod, key: str) -> str:
     return f"{pod.namespace}/{pod.name}"
 
 
+def queue_of(group: PodGroup | None, members: Iterable[Pod], namespace_queue: Callable[[str, str], str]) -> str:
+    """Return the name of the leaf queue that the members are charged to (the last part of a path)."""
+    text = group.queue if group is not None else ""
+    for pod in () if text else members:
+        text = text or pod.queue or namespace_queue(pod.namespace, "")
+    return text.strip("/").rpartition("/")[2] or DEFAULT_QUEUE
+
+
 def _made_group(key: str, members: Iterable[Pod]) -> tuple[PodGroup, bool]:
     """Return the group for a key that has no object, and whether an object is missing."""
     dialect, namespace, name = key.split("/", 2)
@@ -60,7 +72,7 @@ def _made_group(key: str, members: Iterable[Pod]) -> tuple[PodGroup, bool]:
         return (
             PodGroup(
                 key=key, uid=first.uid, dialect=dialect, namespace=namespace, name=first.name, queue=first.queue,
-                created=first.created, problems=problems,
+                preemptible=first.preemptible, created=first.created, problems=problems,
             ),
             False,
         )  # fmt: skip
@@ -134,10 +146,14 @@ def group_state(
     settled = sorts["bound"] + sorts["succeeded"]
     alive = sorts["waiting"] + sorts["gated"] + sorts["assumed"] + sorts["bound"]
     own = priorities.get(group.priority_class) if group.priority_class else None
+    priority = own if own is not None else max((pod.priority for pod in alive), default=0)
+    if group.preemptible is None:
+        preemptible = _preemptible(group.dialect, priority, alive)
+        group = group if preemptible is None else replace(group, preemptible=preemptible)
     queue = group.queue or next((pod.queue for pod in alive if pod.queue), "") or namespace_queue(group.namespace, "")
     return GroupState(
         group=group,
-        priority=own if own is not None else max((pod.priority for pod in alive), default=0),
+        priority=priority,
         queue=queue,
         waiting=_sorted(sorts["waiting"]),
         gated=_sorted(sorts["gated"]),
@@ -154,6 +170,16 @@ def group_state(
         and not missing
         and (group.uid in ran or group.was_running or _reached_minimum(group, settled)),
     )
+
+
+def _preemptible(dialect: str, priority: int, alive: list[Pod]) -> bool | None:
+    """Return whether a group that says nothing itself may be evicted for others: as its members say where they agree.
+
+    KAI's groups are by their priority what they do not say.
+    """
+    said = {pod.preemptible for pod in alive}
+    agreed = said.pop() if len(said) == 1 else None
+    return priority < KAI_NOT_PREEMPTIBLE if agreed is None and dialect == "kai" else agreed
 
 
 def _sort(pod: Pod, assumed: Mapping[str, tuple[str, str]]) -> str:

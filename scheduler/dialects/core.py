@@ -39,11 +39,12 @@ class _Meta(Identity, gc=False, rename="camel"):
     owner_references: list[OwnerReference] | None = None
 
 
-class _ConditionStruct(msgspec.Struct, gc=False):
+class _ConditionStruct(msgspec.Struct, gc=False, rename="camel"):
     type: str = ""
     status: str = ""
     reason: str | None = None
     message: str | None = None
+    last_transition_time: str | None = None
 
 
 class _StateStruct(msgspec.Struct, gc=False):
@@ -66,6 +67,7 @@ class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
 class _PodStatus(msgspec.Struct, gc=False, rename="camel"):
     phase: str = "Pending"
     reason: str | None = None
+    start_time: str | None = None
     conditions: list[_ConditionStruct] | None = None
     nominated_node_name: str | None = None
     container_statuses: list[_ContainerStatus] | None = None
@@ -82,9 +84,16 @@ class _PodMeta(Identity, gc=False, rename="camel"):
     owner_references: list[OwnerReference] | None = None
 
 
+class _Spec(SpecStruct, gc=False, rename="camel"):
+    """With what does not change where a pod may run, only what it may do to others and they to it."""
+
+    preemption_policy: str | None = None
+    termination_grace_period_seconds: int | None = None
+
+
 class _PodStruct(msgspec.Struct, gc=False):
     metadata: _PodMeta
-    spec: SpecStruct
+    spec: _Spec
     status: _PodStatus | None = None
 
 
@@ -102,6 +111,8 @@ _reference = msgspec.json.Decoder(_GroupReference | None)
 _NO_STATUS = _PodStatus()
 _NO_OWNER = OwnerReference()
 _REQUIRED_DOMAIN = "metadata.annotations[scheduling.muster.sh/topology-required]"
+_GRACE = 30
+"""Seconds that a pod has to end when it does not say."""
 _STARTED_PHASES = ("Running", "Succeeded", "Failed")
 
 
@@ -122,6 +133,7 @@ def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tu
     shape, shape_problems = shape_of(spec, _unsupported_wishes(labels, annotations), namespace, marks)
     problems = list(shape_problems)
     minimum = membership.min_member(labels, annotations, problems)
+    preemptible = membership.preemptible(labels, annotations, problems)
     owner = _controller(meta.owner_references)
     scheduler_name = intern(spec.scheduler_name or "default-scheduler")
     node = intern(spec.node_name or "")
@@ -157,8 +169,21 @@ def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tu
         labels=marks,
         images=_images(spec),
         volumes=pod_volumes(meta.name, spec.volumes) if spec.volumes else None,
+        since=_bound_at(status, meta) if node else 0.0,
+        preempts=spec.preemption_policy != "Never",
+        preemptible=preemptible,
+        grace=_GRACE if spec.termination_grace_period_seconds is None else spec.termination_grace_period_seconds,
+        ends=seconds(meta.deletion_timestamp),
     )
     return pod, shape
+
+
+def _bound_at(status: _PodStatus, meta: _PodMeta) -> float:
+    """Return when a pod on a node was bound, as far as anything tells: seconds since the epoch."""
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled" and condition.status == "True" and condition.last_transition_time:
+            return seconds(condition.last_transition_time)
+    return seconds(status.start_time or meta.creation_timestamp)
 
 
 def _labels(raw: msgspec.Raw) -> tuple[tuple[str, str], ...]:
@@ -446,7 +471,7 @@ def decode_owner(raw: bytes | msgspec.Raw, kind: str, api_version: str = "batch/
         kind=kind,
         min_member=minimum or 1,
         queue=membership.queue(labels, annotations),
-        preemptible=_preemptible(annotations.preemptible or labels.preemptible, problems),
+        preemptible=membership.preemptible(labels, annotations, problems),
         topology=TopologyWish(required=required, preferred=preferred, field=_REQUIRED_DOMAIN)
         if required or preferred
         else None,
@@ -456,11 +481,3 @@ def decode_owner(raw: bytes | msgspec.Raw, kind: str, api_version: str = "batch/
         deleting=meta.deletion_timestamp is not None,
         resource_version=meta.resource_version,
     )
-
-
-def _preemptible(text: str, problems: list[Problem]) -> bool | None:
-    if text in ("true", "false", ""):
-        return {"true": True, "false": False, "": None}[text]
-    field = "metadata.annotations[scheduling.muster.sh/preemptible]"
-    problems.append(Problem(field, f'must be "true" or "false", not {text!r}'))
-    return None

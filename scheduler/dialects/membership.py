@@ -1,14 +1,17 @@
 """Which group a pod belongs to, in which role, at which rank, in which queue: read from its labels and annotations.
 
-Decided here: the order in which references of several dialects win (Muster's own, then spec.schedulingGroup, the
-Volcano annotation, the scheduler-plugins label; owners and single pods are nobody's reference) and where ranks are
-found. Not known here: whether the object exists. Invariant: the first reference that is present wins, even when its
-object is missing, so that a pod is never bound alone because of a typing error.
+Also read there: what it says about being evicted for others. Decided here: the order in which references of several
+dialects win (Muster's own, then spec.schedulingGroup, the Volcano annotation, the scheduler-plugins label, the KAI
+annotation; owners and single pods are nobody's reference) and where ranks are found. Not known here: whether the object
+exists. Invariant: the first reference that is present wins, even when its object is missing, so that a pod is never
+bound alone because of a typing error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from sys import intern
+from types import MappingProxyType
 
 import msgspec
 
@@ -16,6 +19,10 @@ from scheduler.model.pods import Problem
 
 MAX_MEMBERS = 2**31 - 1
 _RANK_STRIDE = 1_000_000
+_TRUTH = MappingProxyType({"true": True, "false": False})
+_GO_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+KAI_WORDS = MappingProxyType({"preemptible": True, "non-preemptible": False})
+"""How KAI says whether something may be evicted for others."""
 
 
 class Keys(msgspec.Struct, gc=False):
@@ -28,12 +35,17 @@ class Keys(msgspec.Struct, gc=False):
     topology_required: str = msgspec.field(name="scheduling.muster.sh/topology-required", default="")
     topology_preferred: str = msgspec.field(name="scheduling.muster.sh/topology-preferred", default="")
     preemptible: str = msgspec.field(name="scheduling.muster.sh/preemptible", default="")
+    volcano_preemptable: str = msgspec.field(name="volcano.sh/preemptable", default="")
+    kai_preemptibility: str = msgspec.field(name="kai.scheduler/preemptibility", default="")
     volcano_group: str = msgspec.field(name="scheduling.k8s.io/group-name", default="")
     volcano_group_alias: str = msgspec.field(name="scheduling.volcano.sh/group-name", default="")
     volcano_role: str = msgspec.field(name="volcano.sh/task-spec", default="")
     volcano_index: str = msgspec.field(name="volcano.sh/task-index", default="")
     volcano_queue: str = msgspec.field(name="scheduling.volcano.sh/queue-name", default="")
     volcano_queue_label: str = msgspec.field(name="volcano.sh/queue-name", default="")
+    kai_group: str = msgspec.field(name="pod-group-name", default="")
+    kai_subgroup: str = msgspec.field(name="kai.scheduler/subgroup-name", default="")
+    kai_queue: str = msgspec.field(name="kai.scheduler/queue", default="")
     coscheduling_group: str = msgspec.field(name="scheduling.x-k8s.io/pod-group", default="")
     completion_index: str = msgspec.field(name="batch.kubernetes.io/job-completion-index", default="")
     jobset_index: str = msgspec.field(name="jobset.sigs.k8s.io/job-global-index", default="")
@@ -57,12 +69,20 @@ def group_key(namespace: str, labels: Keys, annotations: Keys, native: str) -> s
         return intern(f"volcano/{namespace}/{volcano}")
     if labels.coscheduling_group:
         return intern(f"coscheduling/{namespace}/{labels.coscheduling_group}")
+    if annotations.kai_group:
+        return intern(f"kai/{namespace}/{annotations.kai_group}")
     return ""
 
 
 def role(labels: Keys, annotations: Keys) -> str:
     """Return the role (sub-group, task) of a member, or ""."""
-    return intern(labels.subgroup or annotations.subgroup or annotations.volcano_role or labels.volcano_role)
+    return intern(
+        labels.subgroup
+        or annotations.subgroup
+        or annotations.volcano_role
+        or labels.volcano_role
+        or labels.kai_subgroup
+    )
 
 
 def queue(labels: Keys, annotations: Keys) -> str:
@@ -73,6 +93,7 @@ def queue(labels: Keys, annotations: Keys) -> str:
         or annotations.volcano_queue
         or annotations.volcano_queue_label
         or labels.volcano_queue_label
+        or labels.kai_queue
     )
 
 
@@ -110,6 +131,28 @@ def min_member(labels: Keys, annotations: Keys, problems: list[Problem]) -> int:
     field = "metadata.annotations[scheduling.muster.sh/min-member]"
     problems.append(Problem(field, f"must be an integer from 1 to {MAX_MEMBERS}, not {text!r}"))
     return 0
+
+
+def preemptible(labels: Keys, annotations: Keys, problems: list[Problem]) -> bool | None:
+    """Return what an object says about being evicted for others; None when it says nothing.
+
+    Muster's word goes first, then Volcano's (where what is no truth value means no, as its users know it), then KAI's.
+    """
+    own = annotations.preemptible or labels.preemptible
+    if own:
+        return _said(own, "scheduling.muster.sh/preemptible", _TRUTH, problems)
+    volcano = annotations.volcano_preemptable or labels.volcano_preemptable
+    if volcano:
+        return volcano in _GO_TRUE
+    kai = labels.kai_preemptibility or annotations.kai_preemptibility
+    return _said(kai, "kai.scheduler/preemptibility", KAI_WORDS, problems) if kai else None
+
+
+def _said(text: str, key: str, words: Mapping[str, bool], problems: list[Problem]) -> bool | None:
+    if text not in words:
+        either = " or ".join(f'"{word}"' for word in words)
+        problems.append(Problem(f"metadata.annotations[{key}]", f"must be {either}, not {text!r}"))
+    return words.get(text)
 
 
 def _number(text: str) -> int:

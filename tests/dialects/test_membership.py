@@ -19,6 +19,7 @@ REFERENCES = [
     ("annotations", "scheduling.k8s.io/group-name", "volcano"),
     ("annotations", "scheduling.volcano.sh/group-name", "volcano"),
     ("labels", "scheduling.x-k8s.io/pod-group", "coscheduling"),
+    ("annotations", "pod-group-name", "kai"),
 ]
 
 
@@ -100,3 +101,49 @@ def test_the_controlling_owner_is_the_owner() -> None:
     metadata = {"name": "p", "namespace": "a", "uid": "u", "ownerReferences": owners}
     pod, _ = decode_pod(json.dumps({"metadata": metadata, "spec": {}}).encode(), frozenset())
     assert (pod.owner_kind, pod.owner_name, pod.owner_uid) == ("Job", "j", "2")
+
+
+OWN, VOLCANO, KAI = "scheduling.muster.sh/preemptible", "volcano.sh/preemptable", "kai.scheduler/preemptibility"
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "said"),
+    [
+        ({}, {}, None),
+        ({OWN: "true"}, {}, True),
+        ({OWN: "true"}, {OWN: "false"}, False),
+        ({VOLCANO: "true"}, {}, True),
+        ({VOLCANO: "true"}, {VOLCANO: "false"}, False),
+        ({VOLCANO: "maybe"}, {}, False),
+        ({KAI: "preemptible"}, {}, True),
+        ({KAI: "non-preemptible"}, {}, False),
+        ({OWN: "true", KAI: "non-preemptible"}, {VOLCANO: "false"}, True),
+    ],
+)
+def test_a_pod_says_whether_it_may_be_a_victim(
+    labels: dict[str, str], annotations: dict[str, str], said: bool | None
+) -> None:
+    pod = decode(labels, annotations)
+    assert (pod.preemptible, pod.problems) == (said, ())
+
+
+@pytest.mark.parametrize(("key", "text"), [(OWN, "no"), (KAI, "semi-preemptible")])
+def test_a_word_about_victims_that_is_not_known_is_named(key: str, text: str) -> None:
+    pod = decode(annotations={key: text})
+    assert pod.preemptible is None
+    assert [problem.field for problem in pod.problems] == [f"metadata.annotations[{key}]"]
+
+
+def test_when_a_pod_was_bound_is_told_by_the_first_that_knows() -> None:
+    def bound(status: dict[str, Any], **spec: Any) -> float:
+        metadata = {"name": "p", "namespace": "a", "uid": "u", "creationTimestamp": "1970-01-01T00:00:01Z"}
+        value = {"metadata": metadata, "spec": {"containers": []} | spec, "status": status}
+        return decode_pod(json.dumps(value).encode(), frozenset())[0].since
+
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:00:02Z"}
+    status: dict[str, Any] = {"startTime": "1970-01-01T00:00:03Z", "conditions": [scheduled]}
+    assert bound(status, nodeName="n") == 2.0
+    assert bound(status) == 0.0
+    scheduled["status"] = "False"
+    assert bound(status, nodeName="n") == 3.0
+    assert bound({}, nodeName="n") == 1.0

@@ -1,0 +1,47 @@
+"""What a group is taken to say about being a victim when its own object says nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.cluster.members import group_state
+from scheduler.model.groups import GroupState, PodGroup
+from scheduler.model.pods import Pod
+
+
+def state(dialect: str, priority: int, *said: bool | None, own: bool | None = None) -> GroupState:
+    key = f"{dialect}/a/g"
+    members = [
+        Pod(f"u{number}", "a", f"p{number}", "s", ours=True, priority=priority, group=key, preemptible=one)
+        for number, one in enumerate(said)
+    ]
+    group = None
+    if dialect != "pod":
+        group = PodGroup(key, "u", dialect, "a", "g", min_member=len(said), preemptible=own)
+    found = group_state(
+        key, group, members, assumed={}, priorities={}, namespace_queue=lambda _, default: default, ran=()
+    )
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("said", "group"),
+    [((None, None), None), ((True, True), True), ((False, False), False), ((False, True), None), ((False, None), None)],
+)
+def test_a_group_says_what_all_its_members_say(said: tuple[bool | None, ...], group: bool | None) -> None:
+    assert state("muster", 0, *said).group.preemptible is group
+
+
+def test_the_word_of_the_object_counts_before_that_of_its_members() -> None:
+    assert state("muster", 0, False, own=True).group.preemptible is True
+
+
+def test_a_pod_that_stands_alone_speaks_for_itself() -> None:
+    assert state("pod", 0, False).group.preemptible is False
+
+
+@pytest.mark.parametrize(("priority", "preemptible"), [(99, True), (100, False), (125, False), (-1, True)])
+def test_a_group_of_kai_that_says_nothing_is_preemptible_below_a_priority(priority: int, preemptible: bool) -> None:
+    assert state("kai", priority, None, None).group.preemptible is preemptible
+    assert state("kai", priority, None, own=not preemptible).group.preemptible is not preemptible
