@@ -92,10 +92,10 @@ async def test_a_write_without_an_answer_in_time_is_unknown_and_a_read_is_unreac
         return web.Response()
 
     async with scripted(handler) as server, client_of(server) as client:
-        with pytest.raises(OutcomeUnknown, match=r"no answer within 0\.05 s"):
-            await client.post_json("/api/v1/x", {}, timeout=0.05)
+        with pytest.raises(OutcomeUnknown, match=r"no answer within 0\.3 s"):
+            await client.post_json("/api/v1/x", {}, timeout=0.3)
         with pytest.raises(Unreachable):
-            await client.request("GET", "/api/v1/x", timeout=0.05, retries=1)
+            await client.request("GET", "/api/v1/x", timeout=0.3, retries=1)
         assert server.count("GET") == 2
 
 

@@ -320,7 +320,9 @@ async def test_a_pod_bound_while_its_condition_waits_to_be_written_is_left_alone
     case.put(group(), pod(0))
     case.answers["PATCH /api/v1/namespaces/ns/pods/train-0/status"] = [status(503, "ServiceUnavailable")]
     case.performer.handle(feed.Handover("s-1", 1, explains=(Explain(KEY, shortage(), ("u0",)),)))
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(20):
+        while not case.conditions:
+            await asyncio.sleep(0.005)
     case.put(pod(0, node="n1"))
     await case.settle()
     assert len(case.conditions) == 1

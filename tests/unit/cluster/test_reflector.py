@@ -305,10 +305,10 @@ async def test_a_short_or_a_talking_watch_is_resumed_without_a_list() -> None:
         await response.prepare(request)
         if number == 1:
             await response.write(bookmark(20))
-        await asyncio.sleep({1: 0.2, 2: 0.01}.get(number, 60))
+        await asyncio.sleep({1: 0.7, 2: 0.01}.get(number, 60))
         return response
 
-    async with following(listing(thing("a", 1)), on_watch, healthy=0.05, silence=0.1) as (reflector, _, server):
+    async with following(listing(thing("a", 1)), on_watch, healthy=0.05, silence=0.5) as (reflector, _, server):
         await until(lambda: server.count("GET", watch="true") == 3)
         assert reflector.counters.lists == 1
 

@@ -93,6 +93,12 @@ class Case:
     def offer(self, say: str, worth: w.Worth = w.Worth.STATUS, key: str = "k", **options: Any) -> None:
         self.writer.offer(self.write(say, worth, key, **options))
 
+    async def arrived(self, count: int) -> None:
+        """Wait until the server has so many requests, answered or held back."""
+        async with asyncio.timeout(20):
+            while len(self.server.bodies) < count:
+                await asyncio.sleep(0.005)
+
     async def idle(self) -> None:
         await asyncio.wait_for(self.writer.idle(), 20)
 
@@ -130,7 +136,7 @@ async def test_a_write_is_made_with_its_method_type_and_body(case: Case):
 async def test_the_latest_of_several_waiting_writes_of_one_object_wins(case: Case):
     case.server.gate.clear()
     case.offer("first")
-    await asyncio.sleep(0.05)
+    await case.arrived(1)
     for say in ("second", "third", "fourth"):
         case.offer(say)
     case.server.gate.set()
@@ -142,7 +148,7 @@ async def test_the_latest_of_several_waiting_writes_of_one_object_wins(case: Cas
 async def test_two_writes_of_one_object_are_never_in_flight_together(case: Case):
     case.server.gate.clear()
     case.offer("first")
-    await asyncio.sleep(0.05)
+    await case.arrived(1)
     case.offer("second")
     await asyncio.sleep(0.05)
     assert case.server.most == 1
@@ -162,7 +168,7 @@ async def test_what_was_just_written_is_not_written_again_but_something_else_is(
 async def test_going_back_to_what_is_in_flight_cancels_the_write_between(case: Case):
     case.server.gate.clear()
     case.offer("a")
-    await asyncio.sleep(0.05)
+    await case.arrived(1)
     case.offer("b")
     case.offer("a")
     case.server.gate.set()
@@ -197,11 +203,12 @@ async def test_status_goes_before_conditions_and_these_before_events(case: Case)
     case.server.gate.clear()
     for worth in w.Worth:
         case.offer(f"hold {worth}", worth, f"hold-{worth}")
-    await asyncio.sleep(0.05)
+    await case.arrived(len(w.Worth))
     case.pressed = True
     for worth in (w.Worth.EVENT, w.Worth.CONDITION, w.Worth.STATUS):
         case.offer(f"{worth.name}", worth, f"late-{worth}")
     case.server.gate.set()
+    await case.arrived(5)
     await asyncio.sleep(0.2)
     assert case.server.sent[4:] == ["STATUS"]
     case.pressed = False
@@ -214,7 +221,8 @@ async def test_the_number_in_flight_is_bounded_and_smaller_under_pressure(case: 
     case.server.gate.clear()
     for number in range(40):
         case.offer("x", w.Worth.CONDITION, f"p{number}")
-    await asyncio.sleep(0.2)
+    await case.arrived(16)
+    await asyncio.sleep(0.1)
     assert case.server.most == 16
     case.server.gate.set()
     await case.idle()
@@ -255,7 +263,7 @@ async def test_a_server_that_asks_for_time_gets_it(case: Case):
 async def test_a_newer_write_takes_the_place_of_one_that_waits_to_be_tried_again(case: Case):
     case.server.answers = [lambda _: status(503, "ServiceUnavailable", **{"Retry-After": "0.3"})]
     case.offer("old")
-    await asyncio.sleep(0.1)
+    await case.arrived(1)
     case.offer("new")
     await case.idle()
     assert case.server.sent == ["old", "new"]
@@ -311,7 +319,7 @@ async def test_nothing_is_written_without_the_lease(case: Case):
     case.server.gate.clear()
     for number in range(20):
         case.offer("x", key=f"k{number}")
-    await asyncio.sleep(0.1)
+    await case.arrived(16)
     case.leads = False
     case.server.gate.set()
     await case.idle()
@@ -322,7 +330,7 @@ async def test_nothing_is_written_without_the_lease(case: Case):
 async def test_the_lease_is_asked_again_before_a_repetition(case: Case):
     case.server.answers = [lambda _: status(503, "ServiceUnavailable", **{"Retry-After": "0.2"})]
     case.offer("a")
-    await asyncio.sleep(0.1)
+    await case.arrived(1)
     case.leads = False
     await case.idle()
     assert case.server.sent == ["a"]
@@ -362,7 +370,7 @@ async def test_redundant_events_are_dropped_only_under_load(case: Case):
 async def test_a_closed_writer_sends_nothing_more(case: Case):
     case.server.answers = [lambda _: status(503, "ServiceUnavailable")]
     case.offer("a")
-    await asyncio.sleep(0.1)
+    await case.arrived(1)
     await case.writer.close()
     case.offer("b", key="other")
     await asyncio.sleep(0.5)
