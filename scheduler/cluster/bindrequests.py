@@ -12,17 +12,21 @@ Fields of an object (group scheduling.muster.sh/v1alpha1, plural bindrequests, i
     spec             session, epoch, deadline (RFC 3339 with milliseconds), gangs[]; only the epoch is ever
                      changed, by a new leader that takes the request over
                      parts: on a header, how many parts there are; part: on a part, its number from 1
-      gangs[]        group {key, namespace, name, uid, apiVersion, kind}, minimum, placements; victims[] is not
-                     written by this version
+      gangs[]        group {key, namespace, name, uid, apiVersion, kind}, minimum, placements
       placements     one text with a line for each member: pod, uid, node, and namespace where it is not the group's.
                      A text, because the API server takes an object for each member apart at every write of the status
       volumes        likewise, what is done before the first bind: a line for each claim: uid of the pod, claim, uid
                      of the claim, the volume that it is given or "-" where one is made, "kept" where that was so
                      before or "new", and namespace where it is not the group's; absent without claims
+      victims        likewise, who must be gone before the first bind: a line for each pod: pod, namespace, uid, node,
+                     key of its group, why, seconds that it has to end, then the node that is kept for the pod made in
+                     its place, the uid of the controller that makes it and what it asks for (name=amount, with commas
+                     between), and the name under which people know its group; "-" for what there is not
     status           phase, gangs[] {index, uid, phase, bound, failures[] {pod, uid, node, cause, permanent, about},
                      moreFailures: how many are not listed}
 
-A header has its one gang with no placements; those of the parts follow each other in the order of their numbers.
+A header has its one gang with no placements and no victims; those of the parts follow each other in the order of their
+numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ from typing import Any
 import msgspec
 
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
-from scheduler.model.decisions import Assignment, Place
+from scheduler.model.decisions import Assignment, Place, Victim
 from scheduler.model.podvolumes import VolumeStep
 
 GROUP = "scheduling.muster.sh"
@@ -48,6 +52,8 @@ PLURAL = "bindrequests"
 PART_OF = "scheduling.muster.sh/part-of"
 MADE = "-"
 """In place of a volume's name: one is made for the claim. No object has this name."""
+NONE = "-"
+"""In place of a word of a victim's line that is empty."""
 
 PODS_A_REQUEST = 500
 """Pods that share one request, and with it one write; a larger gang has a request of its own."""
@@ -103,12 +109,15 @@ def request_name(session: str, epoch: int, number: int, salt: str = "") -> str:
 
 
 def batches(places: Sequence[Place], pods: int = PODS_A_REQUEST) -> list[tuple[Place, ...]]:
-    """Group decisions, in order, into requests of up to `pods` pods; those that wait for volumes come last, apart.
+    """Group decisions, in order, into requests of up to `pods` pods; those that wait for volumes come later, apart.
 
     A decision with a minimum stays whole, however large it is. One whose members stand alone (minimum 0) may be cut.
+    One that waits for victims comes last, whole and alone, so that nobody waits for the victims of another.
     """
-    plain = _batches([place for place in places if not place.steps], pods)
-    return plain + _batches([place for place in places if place.steps], min(pods, PODS_WITH_VOLUMES))
+    free = [place for place in places if not place.victims]
+    plain = _batches([place for place in free if not place.steps], pods)
+    slow = _batches([place for place in free if place.steps], min(pods, PODS_WITH_VOLUMES))
+    return plain + slow + [(place,) for place in places if place.victims]
 
 
 def _batches(places: Sequence[Place], pods: int) -> list[tuple[Place, ...]]:
@@ -140,9 +149,10 @@ def _pieces(places: Sequence[Place], pods: int) -> Iterator[Place]:
 def _part(place: Place, assignments: tuple[Assignment, ...]) -> Place:
     """Return a part of a decision, with what is to be done for its members."""
     if not place.steps:
-        return replace(place, assignments=assignments)
+        return replace(place, assignments=assignments, victims=())
     uids = {assignment.uid for assignment in assignments}
-    return replace(place, assignments=assignments, steps=tuple(step for step in place.steps if step.uid in uids))
+    steps = tuple(step for step in place.steps if step.uid in uids)
+    return replace(place, assignments=assignments, steps=steps, victims=())
 
 
 def bundles(
@@ -153,16 +163,20 @@ def bundles(
     places: Sequence[Place],
     *,
     volume_time: float = 0.0,
+    victim_time: float = 0.0,
     pods: int = PODS_A_REQUEST,
     size: int = BYTES_AN_OBJECT,
 ) -> list[Bundle]:
     """Return the requests that make these decisions of one session durable, in order.
 
-    volume_time: seconds that those which wait for volumes have beside the deadline.
+    volume_time, victim_time: seconds that those which wait for volumes or for victims have beside the deadline; the
+    latter also have what the slowest of their victims is given to end.
     """
     made: list[Bundle] = []
     for number, batch in enumerate(batches(places, pods), start=1):
         name, until = request_name(session, epoch, number), deadline + (volume_time if batch[0].steps else 0.0)
+        if batch[0].victims:
+            until += victim_time + max(victim.grace for victim in batch[0].victims)
         made.append(bundle(name, session, epoch, until, namespace, batch, size=size))
     return made
 
@@ -191,13 +205,16 @@ def bundle(
         part = f"{name}-p{number}"
         body = _object(part, namespace, spec | {"part": number, "gangs": [_gang(piece)]}, {PART_OF: name})
         documents.append(Document(part, _encode(body)))
-    empty = _gang(replace(place, assignments=(), steps=()))
+    empty = _gang(replace(place, assignments=(), steps=(), victims=()))
     header = _object(name, namespace, spec | {"parts": len(documents), "gangs": [empty]})
     return Bundle(name, places, tuple(documents), Document(name, _encode(header)), deadline)
 
 
 def _cut(place: Place, size: int) -> Iterator[Place]:
-    """Cut a gang into pieces whose placements take at most `size` bytes each (or one placement, whatever it takes)."""
+    """Cut a gang into pieces whose placements take at most `size` bytes each (or one placement, whatever it takes).
+
+    Its victims follow, in pieces of their own.
+    """
     current: list[Assignment] = []
     taken = 0
     more: dict[str, int] = {}
@@ -211,7 +228,23 @@ def _cut(place: Place, size: int) -> Iterator[Place]:
             current, taken = [], 0
         current.append(assignment)
         taken += cost
-    yield _part(place, tuple(current))
+    if current or not place.victims:
+        yield _part(place, tuple(current))
+    yield from _cut_victims(place, size)
+
+
+def _cut_victims(place: Place, size: int) -> Iterator[Place]:
+    current: list[Victim] = []
+    taken = 0
+    for victim in place.victims:
+        cost = len(_encode(_victim(victim)))
+        if current and taken + cost > size:
+            yield replace(place, assignments=(), steps=(), victims=tuple(current))
+            current, taken = [], 0
+        current.append(victim)
+        taken += cost
+    if current:
+        yield replace(place, assignments=(), steps=(), victims=tuple(current))
 
 
 def digest(places: Sequence[Place]) -> str:
@@ -253,6 +286,8 @@ def _gang(place: Place) -> Json:
     }
     if place.steps:
         gang["volumes"] = "".join(f"{_step(place.namespace, step)}\n" for step in place.steps)
+    if place.victims:
+        gang["victims"] = "".join(f"{_victim(victim)}\n" for victim in place.victims)
     return gang
 
 
@@ -265,6 +300,12 @@ def _step(namespace: str, step: VolumeStep) -> str:
     was = "kept" if step.kept else "new"
     line = f"{step.uid} {step.claim} {step.claim_uid} {step.volume or MADE} {was}"
     return line if step.namespace == namespace else f"{line} {step.namespace}"
+
+
+def _victim(victim: Victim) -> str:
+    asked = ",".join(f"{name}={amount}" for name, amount in victim.requests)
+    who = (victim.pod, victim.namespace, victim.uid, victim.node, victim.group, victim.why, str(victim.grace))
+    return " ".join(word or NONE for word in (*who, victim.move_to, victim.owner, asked, victim.holder))
 
 
 def _outcome(request: BindRequest, outcome: GangOutcome) -> Json:
@@ -313,6 +354,7 @@ class _Gang(msgspec.Struct, gc=False):
     minimum: int = 0
     placements: str = ""
     volumes: str = ""
+    victims: str = ""
 
 
 class _Spec(msgspec.Struct, gc=False):
@@ -436,6 +478,7 @@ def _place(request: str, number: int, gang: _Gang) -> Place:
         minimum=gang.minimum,
         assignments=tuple(_assignments(where, ref.namespace, gang.placements)),
         steps=tuple(_steps(where, ref.namespace, gang.volumes)),
+        victims=tuple(_victims(where, gang.victims)),
     )
 
 
@@ -465,6 +508,25 @@ def _steps(where: str, namespace: str, text: str) -> Iterator[VolumeStep]:
         uid, claim, claim_uid, volume, was = words[:5]
         volume = "" if volume == MADE else volume
         yield VolumeStep(uid, words[5] if len(words) == 6 else namespace, claim, claim_uid, volume, was == "kept")
+
+
+_VICTIM = "pod namespace uid node group why grace move-to owner requests holder"
+_ASKED = re.compile(r"[^=,]+=\d+(,[^=,]+=\d+)*|")
+
+
+def _victims(where: str, text: str) -> Iterator[Victim]:
+    seen: set[str] = set()
+    for number, line in enumerate(text.splitlines(), start=1):
+        words = ["" if word == NONE else word for word in line.split(" ", 10)]
+        if len(words) != 11 or not words[6].isdecimal() or not _ASKED.fullmatch(words[9]):
+            raise BadRequest(f"{where}.victims: line {number} must be: {_VICTIM}; it is {line!r:.100}")
+        pod, namespace, uid, node, group, why, grace, move_to, owner, asked, holder = words
+        if uid in seen:
+            raise BadRequest(f"{where}.victims: line {number}: uid {uid:.100} is there already")
+        seen.add(uid)
+        amounts = (amount.split("=") for amount in asked.split(",") if amount)
+        requests = tuple((name, int(amount)) for name, amount in amounts)
+        yield Victim(uid, namespace, pod, node, group, holder, why, int(grace), move_to, owner, requests)
 
 
 def _gang_outcome(outcome: _GangStatus) -> GangOutcome:
@@ -510,7 +572,8 @@ class Assembler:
             pieces = [parts[number].request.gangs[0] for number in range(1, header.parts + 1)]
             assignments = tuple(assignment for piece in pieces for assignment in piece.assignments)
             steps = tuple(step for piece in pieces for step in piece.steps)
-            gangs = (replace(header.request.gangs[0], assignments=assignments, steps=steps),)
+            victims = tuple(victim for piece in pieces for victim in piece.victims)
+            gangs = (replace(header.request.gangs[0], assignments=assignments, steps=steps, victims=victims),)
             self._whole[header.name] = gangs
         return replace(header.request, gangs=gangs)
 
