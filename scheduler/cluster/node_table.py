@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.nodes import HOSTNAME, Node, NodeClass
-from scheduler.model.resources import Amounts
+from scheduler.model.resources import BASE, Amounts
 from scheduler.model.snapshot import NodeTable
 
 
@@ -27,6 +27,7 @@ class GrowingTable:
         self._used: NDArray[np.int64] = np.zeros((4, 16), dtype=np.int64)
         self._slots: NDArray[np.int64] = np.zeros(16, dtype=np.int64)
         self._pods: NDArray[np.int64] = np.zeros(16, dtype=np.int64)
+        self._unstated: NDArray[np.int64] = np.zeros((len(BASE), 16), dtype=np.int64)
         self._static: tuple[tuple[str, ...], NDArray[np.intp], NDArray[np.int32], tuple[NodeClass, ...]] | None = None
         self._named: frozenset[str] = frozenset()
 
@@ -51,6 +52,7 @@ class GrowingTable:
                 grow = ((0, 0), (0, size))
                 self._allocatable, self._used = np.pad(self._allocatable, grow), np.pad(self._used, grow)
                 self._slots, self._pods = np.pad(self._slots, (0, size)), np.pad(self._pods, (0, size))
+                self._unstated = np.pad(self._unstated, grow)
             self._columns[name] = column
         return column
 
@@ -75,11 +77,12 @@ class GrowingTable:
         del self._nodes[name]
         self._allocatable[:, column] = 0
         self._used[:, column] = 0
+        self._unstated[:, column] = 0
         self._slots[column] = self._pods[column] = 0
         self._free_columns.append(column)
         self._static = None
 
-    def charge(self, name: str, amounts: Amounts, pods: int) -> None:
+    def charge(self, name: str, amounts: Amounts, pods: int, unstated: Amounts = ()) -> None:
         """Add (pods = 1) or take back (pods = -1) one pod's amounts on a node; a node not in the table is ignored."""
         column = self._columns.get(name)
         if column is None:
@@ -87,6 +90,8 @@ class GrowingTable:
         for resource, value in amounts:
             row = self._row(resource)  # may replace the arrays by larger ones
             self._used[row, column] += value * pods
+        for resource, value in unstated:
+            self._unstated[BASE.index(resource), column] += value * pods
         self._pods[column] += pods
 
     def _build_static(
@@ -127,6 +132,7 @@ class GrowingTable:
             used=self._used[pick],
             slots=self._slots[order],
             pods=self._pods[order],
+            unstated=self._unstated[:, order],
             class_of=class_of,
             classes=classes,
             nodes=dict(self._nodes),

@@ -57,7 +57,7 @@ class Store:
         self._members: dict[str, dict[str, None]] = {}
         self._by_owner: dict[str, dict[str, None]] = {}
         self._on_node: dict[str, dict[str, None]] = {}
-        self._charged: dict[str, tuple[str, Amounts, str]] = {}
+        self._charged: dict[str, tuple[str, Amounts, str, Amounts]] = {}
         self._usage: dict[str, tuple[int, Amounts]] = {}
         self._groups: dict[str, PodGroup] = {}
         self._states: dict[str, GroupState] = {}
@@ -172,7 +172,8 @@ class Store:
         self._table.set_node(node)
         if fresh:
             for uid in self._on_node.get(node.name, {}):
-                self._table.charge(node.name, self._charged[uid][1], 1)
+                _, requests, _, unstated = self._charged[uid]
+                self._table.charge(node.name, requests, 1, unstated)
         self.changed = True
 
     def _set_pod(self, pod: Pod, now: float) -> None:
@@ -296,7 +297,8 @@ class Store:
 
     # -- charges --------------------------------------------------------------------------------------------------
 
-    def _charge_of(self, pod: Pod) -> tuple[str, Amounts, str] | None:
+    def _charge_of(self, pod: Pod) -> tuple[str, Amounts, str, Amounts] | None:
+        """Node, amounts, who holds them, and what scores count besides."""
         if pod.finished:
             return None
         node = pod.node or self._assumed.get(pod.uid, ("", ""))[0]
@@ -304,8 +306,9 @@ class Store:
             node = pod.nominated
         if not node:
             return None
-        requests = self._shapes[pod.shape].requests if pod.charge is None else pod.charge
-        return node, requests, holder(pod, self._key_of.get(pod.uid, ""))
+        shape = self._shapes[pod.shape]
+        requests = shape.requests if pod.charge is None else pod.charge
+        return node, requests, holder(pod, self._key_of.get(pod.uid, "")), shape.unstated
 
     def _recharge(self, pod: Pod) -> None:
         want = self._charge_of(pod)
@@ -317,9 +320,9 @@ class Store:
         self._uncharge(pod.uid)
         if want is None:
             return
-        node, requests, label = self._charged[pod.uid] = want
+        node, requests, label, unstated = self._charged[pod.uid] = want
         self._on_node.setdefault(node, {})[pod.uid] = None
-        self._table.charge(node, requests, 1)
+        self._table.charge(node, requests, 1, unstated)
         count, total = self._usage.get(label, (0, ()))
         self._usage[label] = (count + 1, add(total, requests))
 
@@ -327,12 +330,12 @@ class Store:
         charged = self._charged.pop(uid, None)
         if charged is None:
             return
-        node, requests, label = charged
+        node, requests, label, unstated = charged
         there = self._on_node[node]
         del there[uid]
         if not there:
             del self._on_node[node]
-        self._table.charge(node, requests, -1)
+        self._table.charge(node, requests, -1, unstated)
         count, total = self._usage[label]
         if count == 1:
             del self._usage[label]

@@ -20,6 +20,8 @@ from scheduler.model.resources import Amounts, amounts
 
 Exact: TypeAlias = dict[str, Fraction]
 
+_LITTLE: Exact = {"cpu": Fraction(1, 10), "memory": Fraction(200 * 2**20)}
+"""What kube-scheduler's scores count for a container that asks for none."""
 _parse = lru_cache(maxsize=16384)(parse_quantity)
 
 
@@ -92,6 +94,16 @@ def requested(ask: PodAsk, problems: list[Problem] | None = None) -> Amounts:
             if not told and scaled(name, value) > MAX_AMOUNT:
                 problems.append(Problem("spec", f"asks in sum for {name} of {too_much(name)}"))
     return rounded(total)
+
+
+def unstated(ask: PodAsk) -> Amounts:
+    """Return how much more a pod asks for when each container that asks for no cpu or no memory asks for a little."""
+    total = _aggregate(ask, lambda container: {**_LITTLE, **container.requests})
+    if _pod_level_set(ask):
+        _replace(total, ask.pod_level or {})
+    _add(total, ask.overhead)
+    stated = dict(requested(ask))
+    return amounts([(name, value - stated.get(name, 0)) for name, value in rounded(total) if name in _LITTLE])
 
 
 def charged(ask: PodAsk) -> Amounts:

@@ -27,7 +27,7 @@ from scheduler.dialects.neighbours import (
     port_key,
     speaks_of_others,
 )
-from scheduler.dialects.requests import ContainerAsk, Exact, PodAsk, exact, requested
+from scheduler.dialects.requests import ContainerAsk, Exact, PodAsk, exact, requested, unstated
 from scheduler.dialects.storage import VolumeStruct
 from scheduler.model.affinity import Requirement
 from scheduler.model.pods import PreferredTerm, Problem, SelectorTerm, Shape, Toleration
@@ -223,9 +223,11 @@ def _build(
         *terms.preferred(affinity.pod_anti_affinity, away, -1),
     )
     selector = (_selector.decode(spec.node_selector) if spec.node_selector else None) or {}
+    ask = pod_ask(spec, problems)
     shape = Shape(
         key="",
-        requests=requested(pod_ask(spec, problems), problems),
+        requests=requested(ask, problems),
+        unstated=unstated(ask),
         node_selector=tuple(sorted(selector.items())),
         required_terms=required,
         preferred_terms=preferred,

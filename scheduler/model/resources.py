@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 Amounts: TypeAlias = tuple[tuple[str, int], ...]
 PODS = "pods"
+BASE = ("cpu", "memory")
+"""What scores of how full a node is go by."""
 
 
 def amounts(values: Mapping[str, int] | Iterable[tuple[str, int]]) -> Amounts:

@@ -27,7 +27,8 @@ class NodeTable:
     """Nodes as rows: R resources by N nodes, int64.
 
     names: N, sorted. resources: R names. allocatable, used: (R, N). slots, pods: (N,) pod slots and pods that count.
-    unstated: (2, N) what scores count besides `used`, of cpu and of memory. class_of: (N,) index into classes. nodes: name -> Node.
+    unstated: (2, N) what scores count besides `used`, of cpu and of memory. class_of: (N,) index into classes. nodes:
+    name -> Node.
     """
 
     names: tuple[str, ...]

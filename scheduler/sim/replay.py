@@ -59,6 +59,7 @@ class _Table(msgspec.Struct):
     used: list[list[int]]
     slots: list[int]
     pods: list[int]
+    unstated: list[list[int]]
     class_of: list[int]
     classes: tuple[NodeClass, ...]
 
@@ -120,6 +121,7 @@ def dump(session: str, config: SchedulerConfiguration, snapshot: Snapshot, decis
             used=table.used.tolist(),
             slots=table.slots.tolist(),
             pods=table.pods.tolist(),
+            unstated=table.unstated.tolist(),
             class_of=table.class_of.tolist(),
             classes=table.classes,
         ),
@@ -174,6 +176,7 @@ def _snapshot(body: _Body) -> Snapshot:
         used=_matrix(raw.used, len(raw.names)),
         slots=np.array(raw.slots, dtype=np.int64),
         pods=np.array(raw.pods, dtype=np.int64),
+        unstated=_matrix(raw.unstated, len(raw.names)),
         class_of=np.array(raw.class_of, dtype=np.int32),
         classes=raw.classes,
         nodes={node.name: node for node in body.nodes},

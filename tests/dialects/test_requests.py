@@ -168,6 +168,21 @@ def test_the_sum_is_rounded_up_once() -> None:
     assert asked(pod(box(cpu="100u"))) == (("cpu", 1),)
 
 
+def test_scores_count_a_little_for_each_container_that_says_nothing() -> None:
+    def little(obj: Json) -> dict[str, int]:
+        return dict(decode_pod(json.dumps(obj).encode(), NAMES)[1].unstated)
+
+    mi = 2**20
+    assert little(pod(box(cpu="1", memory="1Gi"))) == {}
+    assert little(pod(box(cpu="1"), box())) == {"cpu": 100, "memory": 400 * mi}
+    assert little(pod(box(cpu="0", memory="0"))) == {}
+    assert little(pod(box(), init=(box(cpu="50m"),))) == {"cpu": 50, "memory": 200 * mi}
+    assert little(pod(box(cpu="1"), init=(box(memory="300Mi"),))) == {}
+    assert little(pod(box(), init=(box(sidecar=True),))) == {"cpu": 200, "memory": 400 * mi}
+    level = {"requests": {"cpu": "2"}}
+    assert little(pod(box(), box(), resources=level, overhead={"memory": "1Mi"})) == {"memory": 400 * mi}
+
+
 def test_limits_do_not_count_and_zero_is_nothing() -> None:
     container = {"name": "main", "resources": {"limits": {"cpu": "8"}, "requests": {"memory": "0"}}}
     assert asked(pod(container)) == ()

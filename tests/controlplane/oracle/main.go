@@ -60,7 +60,7 @@ type objects struct {
 type request struct {
 	objects
 	ID     json.RawMessage   `json:"id,omitempty"`
-	Scores bool              `json:"scores,omitempty"` // also print the total score of each feasible node
+	Scores bool              `json:"scores,omitempty"` // also print the scores of each feasible node
 	Gang   bool              `json:"gang,omitempty"`   // can all of incoming be placed, one after the other in some order?
 	Target map[string]string `json:"target,omitempty"` // pod name -> node: is this outcome reached in some order?
 }
@@ -75,7 +75,8 @@ type answer struct {
 	Pod      string                 `json:"pod"`
 	Feasible []string               `json:"feasible"`
 	Rejected map[string][]rejection `json:"rejected"` // by node: what each filter plugin that rejects it says
-	Scores   map[string]int64       `json:"scores,omitempty"`
+	// by node and score plugin, before weights
+	Scores map[string]map[string]int64 `json:"scores,omitempty"`
 }
 
 type response struct {
@@ -234,6 +235,7 @@ func storePod(pod *v1.Pod) (*v1.Pod, []string) {
 // scheduler is the default plugins over static informers and a snapshot that can be exchanged.
 type scheduler struct {
 	framework framework.Framework
+	profile   *config.KubeSchedulerProfile
 	lister    *exchangeable
 	nodes     []*v1.Node
 	pods      []*v1.Pod
@@ -267,7 +269,7 @@ func newScheduler(profile *config.KubeSchedulerProfile, o *objects) (*scheduler,
 	if err != nil {
 		return nil, err
 	}
-	return &scheduler{framework: made, lister: lister, nodes: o.Nodes, pods: o.Pods}, nil
+	return &scheduler{framework: made, profile: profile, lister: lister, nodes: o.Nodes, pods: o.Pods}, nil
 }
 
 // show makes the snapshot of these pods on the nodes: those that the scheduler's cache would charge.
@@ -342,7 +344,7 @@ func reject(status *fwk.Status) rejection {
 	return rejection{status.Code().String(), status.Plugin(), status.Reasons()}
 }
 
-func (s *scheduler) scores(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) map[string]int64 {
+func (s *scheduler) scores(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) map[string]map[string]int64 {
 	if status := s.framework.RunPreScorePlugins(ctx, state, pod, nodes); !status.IsSuccess() {
 		panic(status.AsError())
 	}
@@ -350,11 +352,18 @@ func (s *scheduler) scores(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	if !status.IsSuccess() {
 		panic(status.AsError())
 	}
-	totals := map[string]int64{}
-	for _, node := range scored {
-		totals[node.Name] = node.TotalScore
+	weights := map[string]int64{}
+	for _, plugin := range s.profile.Plugins.MultiPoint.Enabled {
+		weights[plugin.Name] = max(1, int64(plugin.Weight))
 	}
-	return totals
+	found := map[string]map[string]int64{}
+	for _, node := range scored {
+		found[node.Name] = map[string]int64{}
+		for _, score := range node.Scores {
+			found[node.Name][score.Name] = score.Score / weights[score.Name]
+		}
+	}
+	return found
 }
 
 // reach tells whether all members can be placed one after the other in some order (on their targets, if there are any).

@@ -76,10 +76,49 @@ def test_nodeorder_can_keep_cpu_and_memory_in_balance_or_follow_points() -> None
     world.running("x", "cpu", shape(cpu=8))
     world.running("y", "even", shape(cpu=4, memory=4))
     only = {"taints": 0, "nodeAffinity": 0}
-    assert scores(world, "nodeorder", shape(cpu=1, memory=1), {"balancedAllocation": 1, **only}) == [60, 100]
+    assert scores(world, "nodeorder", shape(cpu=1, memory=4), {"balancedAllocation": 1, **only}) == [82, 67]
     assert scores(world, "nodeorder", shape(), {"balancedAllocation": 1, **only}) == [0, 0]
     points = {"requestedToCapacityRatio": 1, "ratio": ["0=0", "50=10", "100=0"], **only}
     assert scores(world, "nodeorder", shape(cpu=1, memory=1), points) == [20, 100]  # type: ignore[arg-type]
+
+
+LITTLE = (("cpu", 100), ("memory", 200 * 2**20))
+LEAST = {"leastAllocated": 1, "taints": 0, "nodeAffinity": 0}
+
+
+def test_nodeorder_counts_a_little_for_containers_that_ask_for_nothing() -> None:
+    world = World().node("crowd", cpu=10, memory=10).node("empty", cpu=10, memory=10).node("none", cpu=10, memory=0)
+    idle = shape(unstated=LITTLE)
+    for number in range(10):
+        world.running(f"x{number}", "crowd", idle)
+    assert scores(world, "nodeorder", idle, LEAST) == [(89 + 78) // 2, (99 + 98) // 2, 99]
+    assert scores(world, "nodeorder", shape(), LEAST) == [(90 + 80) // 2, 100, 100]
+    most = {"mostAllocated": 1, "taints": 0, "nodeAffinity": 0}
+    assert scores(world, "nodeorder", idle, most) == [(11 + 21) // 2, (1 + 1) // 2, 1]
+    ratio = {"requestedToCapacityRatio": 1, "taints": 0, "nodeAffinity": 0}
+    assert scores(world, "nodeorder", idle, ratio) == [16, 1, 1]
+    balanced = {"balancedAllocation": 1, "taints": 0, "nodeAffinity": 0}
+    assert scores(world, "nodeorder", idle, balanced) == [0, 0, 0]
+    world.drop_pod("x0")
+    world.node("crowd", cpu=100, memory=10)
+    assert scores(world, "nodeorder", idle, LEAST)[0] == (99 + 80) // 2
+
+
+def test_nodeorder_counts_what_the_session_placed_and_forgets_what_it_took_back() -> None:
+    config = with_plugins(["gang", "predicates", PluginConfig("nodeorder", arguments=LEAST)])
+    world = World(config).nodes(3, cpu=10, memory=10)
+    idle = shape(unstated=LITTLE)
+    for number in range(3):
+        world.pod(f"p{number}", idle)
+    session = new_session(world.take(), config, world.sessions.cache, "s-1")
+    before = session.hooks.scores_nodes(idle, session)
+    state = next(iter(session.snapshot.groups.values()))
+    with session.statement() as statement:
+        statement.place(state, 1, [(state.waiting[0], 1)])
+        during = session.hooks.scores_nodes(idle, session)
+    after = session.hooks.scores_nodes(idle, session)
+    assert before is not None and during is not None and after is not None
+    assert (during - before).tolist() == [0, -1, 0] and (after == before).all()
 
 
 @pytest.mark.parametrize("ratio", [["50=11"], ["101=1"], ["x"], ["50=1", "50=2"]])
