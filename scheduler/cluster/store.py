@@ -15,20 +15,22 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from scheduler.cluster import feed
-from scheduler.cluster.members import group_key, group_state, holder
+from scheduler.cluster.accounts import Accounts, Charge
+from scheduler.cluster.departures import Departures
+from scheduler.cluster.members import group_key, group_state, holder, queue_of
 from scheduler.cluster.node_table import GrowingTable
 from scheduler.cluster.setbacks import Setbacks
 from scheduler.cluster.sharing import Sharing
 from scheduler.cluster.storage import StorageBook
 from scheduler.cluster.tallies import Tallies
 from scheduler.model.bindrequest import BindRequest
+from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.decisions import Place
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.nodes import HOSTNAME, Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
 from scheduler.model.rejections import rejected
-from scheduler.model.resources import Amounts, add, scale
 from scheduler.model.snapshot import NoGood, Snapshot
 
 REJECTION_COOL_DOWN = 30.0
@@ -57,14 +59,20 @@ class Store:
         self._members: dict[str, dict[str, None]] = {}
         self._by_owner: dict[str, dict[str, None]] = {}
         self._on_node: dict[str, dict[str, None]] = {}
-        self._charged: dict[str, tuple[str, Amounts, str, Amounts]] = {}
-        self._usage: dict[str, tuple[int, Amounts]] = {}
+        self._charged: dict[str, Charge] = {}
+        self._accounts = Accounts()
+        self._queue_names: dict[str, str] = {}
+        self._singles: dict[str, Pod] = {}
+        self._singles_seen: dict[str, Pod] | None = None
+        self._releasing: dict[str, Pod] = {}
+        self._departures = Departures()
         self._groups: dict[str, PodGroup] = {}
         self._states: dict[str, GroupState] = {}
         self._in_order = True
         self._dirty: dict[str, None] = {}
         self._ran: set[str] = set()
         self._queues: dict[str, dict[str, Queue]] = {}
+        self._budgets: dict[str, DisruptionBudget] = {}
         self._priorities: dict[str, int] = {}
         self._namespaces: dict[str, str] = {}
         self._assumed: dict[str, tuple[str, str]] = {}
@@ -149,6 +157,10 @@ class Store:
                 return
             case feed.DialectSet(name=name, active=active):
                 self._dialects[name] = active
+            case feed.BudgetSet(budget=budget):
+                self._budgets[budget.key] = budget
+            case feed.BudgetGone(key=key):
+                self._budgets.pop(key, None)
             case _:
                 if not self._storage.apply(event):
                     return
@@ -172,8 +184,8 @@ class Store:
         self._table.set_node(node)
         if fresh:
             for uid in self._on_node.get(node.name, {}):
-                _, requests, _, unstated = self._charged[uid]
-                self._table.charge(node.name, requests, 1, unstated)
+                charged = self._charged[uid]
+                self._table.charge(node.name, charged.amounts, 1, charged.unstated)
         self.changed = True
 
     def _set_pod(self, pod: Pod, now: float) -> None:
@@ -203,7 +215,7 @@ class Store:
 
     def _placed(self) -> Iterator[tuple[Pod, str]]:
         """Every pod that is charged to a node."""
-        return ((self._pods[uid], charged[0]) for uid, charged in self._charged.items() if uid in self._pods)
+        return ((self._pods[uid], charged.node) for uid, charged in self._charged.items() if uid in self._pods)
 
     def _owners(self) -> dict[str, dict[str, int]]:
         """Where the living pods of each controller are that has waiting ones."""
@@ -213,7 +225,7 @@ class Store:
             nodes = found[owner] = {}
             for uid in self._by_owner.get(owner, ()):
                 if uid in self._charged and not self._pods[uid].deleting:
-                    node = self._charged[uid][0]
+                    node = self._charged[uid].node
                     nodes[node] = nodes.get(node, 0) + 1
         return found
 
@@ -250,6 +262,8 @@ class Store:
             return
         self._assumed.pop(uid, None)
         self._nominated.pop(uid, None)
+        self._releasing.pop(uid, None)
+        self._set_single(uid, None)
         self._storage.drop_pod(uid)
         self._tallies.drop_pod(uid)
         self._uncharge(uid)
@@ -297,8 +311,23 @@ class Store:
 
     # -- charges --------------------------------------------------------------------------------------------------
 
-    def _charge_of(self, pod: Pod) -> tuple[str, Amounts, str, Amounts] | None:
-        """Node, amounts, who holds them, and what scores count besides."""
+    def _queue_of(self, key: str, pod: Pod) -> str:
+        """Name of the leaf queue that a pod of ours is charged to."""
+        known = self._queue_names.get(key)
+        if known is None:
+            known = self._queue_names[key] = queue_of(self._groups.get(key), (pod,), self._namespaces.get)
+        return known
+
+    def _set_single(self, uid: str, pod: Pod | None) -> None:
+        """Keep a bound pod that is a group of one, or forget it."""
+        if self._singles.get(uid) is not pod:
+            self._singles_seen = None
+            if pod is None:
+                del self._singles[uid]
+            else:
+                self._singles[uid] = pod
+
+    def _charge_of(self, pod: Pod) -> Charge | None:
         if pod.finished:
             return None
         node = pod.node or self._assumed.get(pod.uid, ("", ""))[0]
@@ -308,39 +337,39 @@ class Store:
             return None
         shape = self._shapes[pod.shape]
         requests = shape.requests if pod.charge is None else pod.charge
-        return node, requests, holder(pod, self._key_of.get(pod.uid, "")), shape.unstated
+        key = self._key_of.get(pod.uid, "")
+        queue = self._queue_of(key, pod) if key else ""
+        return Charge(node, requests, shape.unstated, holder(pod, key), queue)
 
     def _recharge(self, pod: Pod) -> None:
         want = self._charge_of(pod)
-        self._tallies.set_pod(pod, want[0] if want is not None else "")
+        if pod.deleting and want is not None:
+            self._releasing[pod.uid] = pod
+        else:
+            self._releasing.pop(pod.uid, None)
+        self._tallies.set_pod(pod, want.node if want is not None else "")
         if pod.volumes is not None:
-            self._storage.set_pod(pod, want[0] if want is not None else "")
+            self._storage.set_pod(pod, want.node if want is not None else "")
         if want == self._charged.get(pod.uid):
             return
         self._uncharge(pod.uid)
         if want is None:
             return
-        node, requests, label, unstated = self._charged[pod.uid] = want
-        self._on_node.setdefault(node, {})[pod.uid] = None
-        self._table.charge(node, requests, 1, unstated)
-        count, total = self._usage.get(label, (0, ()))
-        self._usage[label] = (count + 1, add(total, requests))
+        self._charged[pod.uid] = want
+        self._on_node.setdefault(want.node, {})[pod.uid] = None
+        self._table.charge(want.node, want.amounts, 1, want.unstated)
+        self._accounts.charge(want, 1)
 
     def _uncharge(self, uid: str) -> None:
         charged = self._charged.pop(uid, None)
         if charged is None:
             return
-        node, requests, label, unstated = charged
-        there = self._on_node[node]
+        there = self._on_node[charged.node]
         del there[uid]
         if not there:
-            del self._on_node[node]
-        self._table.charge(node, requests, -1, unstated)
-        count, total = self._usage[label]
-        if count == 1:
-            del self._usage[label]
-        else:
-            self._usage[label] = (count - 1, add(total, scale(requests, -1)))
+            del self._on_node[charged.node]
+        self._table.charge(charged.node, charged.amounts, -1, charged.unstated)
+        self._accounts.charge(charged, -1)
 
     # -- assumptions ----------------------------------------------------------------------------------------------
 
@@ -349,6 +378,7 @@ class Store:
         if place.minimum > 1:
             self._begin(place.group, session)
         self._storage.take(session, place)
+        self._departures.assume(session, place.group, place.victims)
         for assignment in place.assignments:
             self._assume(assignment.uid, assignment.node, session)
 
@@ -394,7 +424,9 @@ class Store:
         for index, gang in enumerate(request.gangs):
             if index in settled:
                 continue
-            if request.open and index not in failed:
+            open_ = request.open and index not in failed
+            self._departures.see(request, gang.group, gang.victims, open_=open_)
+            if open_:
                 if gang.minimum > 1:
                     self._begin(gang.group, request.name)
                 self._end(gang.group, request.session)
@@ -439,6 +471,7 @@ class Store:
         self._settled.pop(name, None)
         if request is None:
             return
+        self._departures.forget(name, (gang.group for gang in request.gangs))
         for gang in request.gangs:
             self._end(gang.group, name)
             self._storage.release(name, _uids(gang))
@@ -457,6 +490,7 @@ class Store:
             self._storage.release(session, (uid,))
         for key in sorted(groups):
             self._end(key, session)
+            self._departures.settle(session, key)
         self.changed = True
 
     # -- snapshots ------------------------------------------------------------------------------------------------
@@ -468,6 +502,7 @@ class Store:
     def _refresh(self, key: str) -> None:
         members = [self._pods[uid] for uid in self._members.get(key, ())]
         group = self._groups.get(key)
+        self._refresh_queue(key, group, members)
         # A group whose pods are all another scheduler's is that scheduler's: its status is not ours to write.
         theirs = key in self._foreign
         if not members and (group is None or group.dialect == "owner" or theirs):
@@ -487,13 +522,29 @@ class Store:
         )
         if state is None:
             self._states.pop(key, None)
+            for pod in members:
+                alive = pod.node and not pod.finished and not pod.deleting
+                self._set_single(pod.uid, pod if alive else None)
         else:
+            for pod in members if self._singles else ():
+                self._set_single(pod.uid, None)
             if state.ever_ran:
                 self._ran.add(state.group.uid)
             else:
                 self._ran.discard(state.group.uid)
             self._in_order = self._in_order and key in self._states
             self._states[key] = state
+
+    def _refresh_queue(self, key: str, group: PodGroup | None, members: list[Pod]) -> None:
+        """Charge the members to another queue where the group's queue is another one now."""
+        if not members:
+            self._queue_names.pop(key, None)
+            return
+        name = queue_of(group, members, self._namespaces.get)
+        if self._queue_names.get(key) != name:
+            self._queue_names[key] = name
+            for pod in members:
+                self._recharge(pod)
 
     def _sweep_shapes(self) -> None:
         if len(self._shapes) <= self._swept_at + SPARE_SHAPES:
@@ -503,6 +554,14 @@ class Store:
         self._named = {key: names for key, names in self._named.items() if key in used}
         self._tallies.keep_shapes(used)
         self._swept_at = len(self._shapes)
+
+    def _owned(self, owner: str) -> list[Pod]:
+        return [self._pods[uid] for uid in self._by_owner.get(owner, ())]
+
+    def _singles_view(self) -> dict[str, Pod]:
+        if self._singles_seen is None:
+            self._singles_seen = dict(self._singles)
+        return self._singles_seen
 
     def snapshot(self, now: float, *, owners: bool = False) -> Snapshot:
         """Return the cluster as of now and clear `changed`. owners: also where the pods of each controller are."""
@@ -532,12 +591,19 @@ class Store:
                 name: by_dialect.get("muster") or by_dialect[min(by_dialect)]
                 for name, by_dialect in sorted(self._queues.items())
             },
-            usage=dict(self._usage),
+            usage=dict(self._accounts.usage),
+            queue_usage=dict(self._accounts.queues),
+            foreign=self._accounts.foreign,
+            singles=self._singles_view(),
+            leaving=self._departures.leaving(),
+            releasing=tuple(self._releasing[uid] for uid in sorted(self._releasing)),
+            holds=self._departures.holds(now, self._owned, lambda pod: pod.uid in self._charged),
             no_goods=tuple(sorted(live, key=lambda bad: (bad.node, bad.uid, bad.shape, bad.until))),
             foreign_nominated=tuple(sorted(self._nominated.values(), key=lambda pod: pod.uid)),
             dialects=tuple(sorted(name for name, active in self._dialects.items() if active)),
             owners=self._owners() if owners else {},
             presence=self._tallies.presence(table.names),
+            budgets=dict(sorted(self._budgets.items())),
             storage=self._storage.view(),
         )
 
