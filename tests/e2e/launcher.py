@@ -7,9 +7,10 @@ journal before it is sent, so that a test can tell what a process wrote and when
 its own class with another client type and its own hook.
 
 A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}; RUNNING waits for a pod,
-SETTLE until what was changed can be read, and HANG stops a process), binds ({pod: fault}; "namespaces" is the creation
-of the scheduler's own). A point is one of the binder's, or request-unsent, request-sent, bind-unsent (in the client);
-kind is kill-io, kill-brain, kill-both or freeze; a fault is {status | drop: before, unsure or after, times, wait}.
+SETTLE until watches are served what was changed, HANG stops a process), binds ({pod: fault}; "namespaces" is the
+creation of the scheduler's own). A point is one of the binder's, or request-unsent, request-sent, bind-unsent (in the
+client); kind is kill-io, kill-brain, kill-both or freeze; a fault is {status | drop: before, unsure or after, times,
+wait}.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Plan:
             elif call["method"] == "HANG":
                 os.killpg(call["pid"], signal.SIGSTOP)
             elif call["method"] == "SETTLE":
-                time.sleep(0.5)  # what was called before this waits in our sockets by now
+                _wait_served(api, call["path"], call["shows"])
+                time.sleep(0.5)  # what the server has begun to send waits in our sockets by now
             else:
                 api.patch(call["path"], call["body"], kind=call.get("kind", "merge"))
             self.note("called", method=call["method"], path=call.get("path", ""))
@@ -116,6 +118,23 @@ def _wait_running(api: plain.Rest, path: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{path} does not run")
         time.sleep(0.05)
+
+
+def _wait_served(api: plain.Rest, path: str, shows: str) -> None:
+    """Wait until what watches are served from has an object with this text, or (no text) has it no longer."""
+    deadline = time.monotonic() + 90
+    while True:
+        try:
+            text = json.dumps(api.get(path, resourceVersion="0"))
+        except plain.ApiError as error:
+            if error.status != 404:
+                raise
+            text = ""
+        if shows in text if shows else not text:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} is not served with {shows!r}: {text}")
+        time.sleep(0.02)
 
 
 class Client(ApiClient):

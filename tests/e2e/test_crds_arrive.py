@@ -39,8 +39,13 @@ def test_definitions_that_come_late_are_named_until_then_and_taken_up_without_a_
         replica = stage.scheduler()
         until(lambda: replica.get("/readyz")[0] == 503, replica.tail)
         _apply(bare_cluster, tmp_path / "without", "podgroups.yaml", "queues.yaml", "topologies.yaml")
+
+        def names_one() -> bool:
+            said = replica.get("/readyz")[1]
+            return "bindrequests" in said and "podgroups" not in said
+
         until(
-            lambda: "bindrequests" in replica.get("/readyz")[1] and "podgroups" not in replica.get("/readyz")[1],
+            names_one,
             lambda: f"{BIND_REQUESTS} alone is named: {replica.get('/readyz')}\n{replica.tail()}",
             within=90,
         )

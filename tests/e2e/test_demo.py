@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
@@ -53,8 +54,9 @@ class Demo:
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             for process in self.processes():
-                if process.pid != self.process.pid and "run" in process.cmdline():
-                    return process
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if process.pid != self.process.pid and "run" in process.cmdline():
+                        return process
             time.sleep(0.05)
         raise AssertionError("the demo started no scheduler")
 
@@ -116,5 +118,5 @@ async def test_without_a_scheduler_the_story_does_not_hold() -> None:
     shown = io.StringIO()
     async with Playground(nodes=worker_nodes(1, 2), crds=[CRDS]) as playground:
         with pytest.raises(StoryBroken, match=r"3 pods of gpu-hog run; seen: gpu-hog-\S+ Pending"):
-            await tell_story(playground, PlainScreen(shown), within=1.0)
+            await tell_story(playground, PlainScreen(shown), within=5.0)
     assert "ok:" not in shown.getvalue()

@@ -120,7 +120,8 @@ def test_a_node_that_changed_before_the_request_was_written_takes_nobody(stage: 
             "method": "PATCH", "path": f"{path}/status", "body": {"status": {"allocatable": {"example.com/gpu": "0"}}},
         },
     }  # fmt: skip
-    _prepared(stage, "request-unsent", [calls[change], {"method": "SETTLE"}])
+    shows = {"deleted": "", "cordoned": '"unschedulable": true', "shrunk": '"example.com/gpu": "0"'}[change]
+    _prepared(stage, "request-unsent", [calls[change], {"method": "SETTLE", "path": path, "shows": shows}])
     stage.wait_ended()
     stage.wait_bound("g-", 0)
     stage.register(f"{stage.id}-new", 4)
