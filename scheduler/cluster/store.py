@@ -62,8 +62,8 @@ class Store:
         self._charged: dict[str, Charge] = {}
         self._accounts = Accounts()
         self._queue_names: dict[str, str] = {}
-        self._singles: dict[str, Pod] = {}
-        self._singles_seen: dict[str, Pod] | None = None
+        self._singles: dict[str, tuple[Pod, str]] = {}
+        self._singles_seen: dict[str, tuple[Pod, str]] | None = None
         self._releasing: dict[str, Pod] = {}
         self._departures = Departures()
         self._groups: dict[str, PodGroup] = {}
@@ -318,14 +318,16 @@ class Store:
             known = self._queue_names[key] = queue_of(self._groups.get(key), (pod,), self._namespaces.get)
         return known
 
-    def _set_single(self, uid: str, pod: Pod | None) -> None:
-        """Keep a bound pod that is a group of one, or forget it."""
-        if self._singles.get(uid) is not pod:
-            self._singles_seen = None
-            if pod is None:
+    def _set_single(self, uid: str, pod: Pod | None, queue: str = "") -> None:
+        """Keep a bound pod that is a group of one, with its queue, or forget it."""
+        known = self._singles.get(uid)
+        if pod is None:
+            if known is not None:
                 del self._singles[uid]
-            else:
-                self._singles[uid] = pod
+                self._singles_seen = None
+        elif known is None or known[0] is not pod or known[1] != queue:
+            self._singles[uid] = (pod, queue)
+            self._singles_seen = None
 
     def _charge_of(self, pod: Pod) -> Charge | None:
         if pod.finished:
@@ -524,7 +526,7 @@ class Store:
             self._states.pop(key, None)
             for pod in members:
                 alive = pod.node and not pod.finished and not pod.deleting
-                self._set_single(pod.uid, pod if alive else None)
+                self._set_single(pod.uid, pod if alive else None, self._queue_names.get(key, ""))
         else:
             for pod in members if self._singles else ():
                 self._set_single(pod.uid, None)
@@ -558,7 +560,7 @@ class Store:
     def _owned(self, owner: str) -> list[Pod]:
         return [self._pods[uid] for uid in self._by_owner.get(owner, ())]
 
-    def _singles_view(self) -> dict[str, Pod]:
+    def _singles_view(self) -> dict[str, tuple[Pod, str]]:
         if self._singles_seen is None:
             self._singles_seen = dict(self._singles)
         return self._singles_seen

@@ -1,7 +1,8 @@
 """What is free on every node while a session decides: copies of the snapshot's arrays that operations change.
 
 Invariant: a charge never makes a requested resource or the pod slots of a node negative, as they are shown then; one
-that would raises `Overcommitted` and changes nothing. `token` names the content: two ledgers with equal tokens have
+that would raises `Overcommitted` and changes nothing. What running pods hold can be given back for as long as it takes
+to see who fits in their place, and what is about to be free can be kept for somebody (`adjust`). `token` names the content: two ledgers with equal tokens have
 equal amounts, so what was found out with one holds for the other. `base` names it without what is lifted for a while.
 """
 
@@ -63,6 +64,26 @@ class Ledger:
                 self._free[:, one.rows] += sign * one.amounts
                 self._open[one.rows] += sign * one.slots
         self._lift = lift
+
+    def adjust(
+        self, rows: NDArray[np.intp], amounts: NDArray[np.int64], slots: NDArray[np.int64]
+    ) -> Callable[[], None]:
+        """Make so much more free on these nodes (each at most once), or less where it is negative; return the undo.
+
+        amounts: resources by `rows`; slots: pod slots of `rows`. Undone in reverse order. What becomes negative takes
+        nothing.
+        """
+        before = self.base
+        self._free[:, rows] += amounts
+        self._open[rows] += slots
+        self.base = hash((before, "adjust", rows.tobytes(), amounts.tobytes(), slots.tobytes()))
+
+        def undo() -> None:
+            self._free[:, rows] -= amounts
+            self._open[rows] -= slots
+            self.base = before
+
+        return undo
 
     def charge(
         self, request: NDArray[np.int64], rows: NDArray[np.intp], counts: NDArray[np.int64]

@@ -82,7 +82,7 @@ class Snapshot:
     owners: uid of a controller with waiting pods -> node -> how many of its living pods are there; filled only where a
     plugin counts them.
     queue_usage: name of a leaf queue -> what its pods hold on nodes, assumed ones included. foreign: what the pods of
-    other schedulers hold. singles: bound pods that are groups of one, by uid; they are in no group's state. leaving:
+    other schedulers hold. singles: bound pods that are groups of one, by uid, with their leaf queue; in no group's state. leaving:
     pods (uid) that a request evicts or is about to. budgets: by namespace/name. holds: room that is kept for pods that
     will be made in place of others. releasing: pods of anybody that are being deleted and still hold what they hold.
     """
@@ -102,7 +102,7 @@ class Snapshot:
     storage: Storage = NO_STORAGE
     queue_usage: Mapping[str, Amounts] = field(default_factory=dict)
     foreign: Amounts = ()
-    singles: Mapping[str, Pod] = field(default_factory=dict)
+    singles: Mapping[str, tuple[Pod, str]] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
     budgets: Mapping[str, DisruptionBudget] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()

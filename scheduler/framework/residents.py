@@ -1,0 +1,170 @@
+"""Who runs, group by group, as those see it who look for room: who may go, and what must stay if anything does.
+
+Decided here: what counts as a running group (bound, alive members that no request evicts already), how many of them
+must stay, since when it runs, and whether it may be a victim at all by what it or its pods say. Who may evict whom is
+not decided here. Kept across sessions while the states and pods that it was made from are the same objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from scheduler.framework.gangs import count_by_role
+from scheduler.model.groups import GroupState
+from scheduler.model.pods import Pod
+from scheduler.model.queues import DEFAULT_QUEUE
+from scheduler.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Running:
+    """A running group. pods: its members on nodes that may still be evicted, in order of rank and name.
+
+    minimum: how many of `pods` and `fixed` must stay if any stay. roles: the same for single roles, of `pods` alone.
+    fixed: members that count toward the minimum and cannot be evicted now (they are being bound). since: when the first
+    of the pods was bound. queue: name of the leaf queue.
+    """
+
+    key: str
+    holder: str
+    queue: str
+    priority: int
+    pods: tuple[Pod, ...]
+    minimum: int = 1
+    roles: tuple[tuple[str, int], ...] = ()
+    fixed: int = 0
+    since: float = 0.0
+    created: float = 0.0
+    preemptible: bool = True
+    min_runtime: float | None = None
+
+
+class Residents:
+    """All running groups; kept by whoever runs sessions."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, GroupState] = {}
+        self._groups: dict[str, Running] = {}
+        self._view: Mapping[str, tuple[Pod, str]] | None = None
+        self._seen: dict[str, tuple[Pod, str]] = {}
+        self._singles: dict[str, Running] = {}
+        self._leaving: frozenset[str] = frozenset()
+        self._by_queue: dict[str, tuple[Running, ...]] | None = None
+        self.version = 0
+        """Changes when anything here does."""
+
+    def refresh(self, snapshot: Snapshot) -> None:
+        """Take over what runs now."""
+        fresh = self._refresh_groups(snapshot) | self._refresh_singles(snapshot)
+        if fresh or snapshot.leaving != self._leaving:
+            self._leaving = snapshot.leaving
+            self._by_queue = None
+            self.version += 1
+
+    def _refresh_groups(self, snapshot: Snapshot) -> bool:
+        changed = False
+        for key in [key for key in self._states if key not in snapshot.groups]:
+            del self._states[key]
+            changed = self._groups.pop(key, None) is not None or changed
+        for key, state in snapshot.groups.items():
+            if self._states.get(key) is not state:
+                self._states[key] = state
+                before = self._groups.pop(key, None)
+                made = _of_group(state)
+                if made is not None:
+                    self._groups[key] = made
+                changed = changed or before is not None or made is not None
+        return changed
+
+    def _refresh_singles(self, snapshot: Snapshot) -> bool:
+        view = snapshot.singles
+        if view is self._view:
+            return False
+        changed = False
+        for uid in [uid for uid in self._seen if uid not in view]:
+            del self._seen[uid], self._singles[uid]
+            changed = True
+        for uid, single in view.items():
+            if self._seen.get(uid) is not single:
+                self._seen[uid] = single
+                self._singles[uid] = _of_single(*single)
+                changed = True
+        self._view = view
+        return changed
+
+    def of_queue(self, queue: str) -> tuple[Running, ...]:
+        """Return what runs in a leaf queue, sorted by key."""
+        return self._sorted().get(queue, ())
+
+    def queues(self) -> Iterable[str]:
+        """Return the leaf queues in which something runs, sorted."""
+        return sorted(self._sorted())
+
+    def _sorted(self) -> dict[str, tuple[Running, ...]]:
+        if self._by_queue is None:
+            found: dict[str, list[Running]] = {}
+            for part in (self._groups, self._singles):
+                for one in part.values():
+                    left = _without(one, self._leaving)
+                    if left is not None:
+                        found.setdefault(left.queue, []).append(left)
+            self._by_queue = {queue: tuple(sorted(part, key=lambda one: one.key)) for queue, part in found.items()}
+        return self._by_queue
+
+
+def _without(running: Running, leaving: frozenset[str]) -> Running | None:
+    """The group as it will be when those that a request evicts are gone."""
+    if not leaving or not any(pod.uid in leaving for pod in running.pods):
+        return running
+    pods = tuple(pod for pod in running.pods if pod.uid not in leaving)
+    if not pods:
+        return None
+    return Running(
+        key=running.key, holder=running.holder, queue=running.queue, priority=running.priority, pods=pods,
+        minimum=running.minimum, roles=running.roles, fixed=running.fixed, since=running.since,
+        created=running.created, preemptible=running.preemptible, min_runtime=running.min_runtime,
+    )  # fmt: skip
+
+
+def _of_group(state: GroupState) -> Running | None:
+    if not state.bound:
+        return None
+    group = state.group
+    ended = count_by_role((*state.succeeded, *state.assumed))
+    said = [pod.preemptible for pod in state.bound if pod.preemptible is not None]
+    own = group.preemptible if group.preemptible is not None else (all(said) if said else None)
+    if own is None:
+        own = group.dialect != "kai" or state.priority < KAI_PREEMPTIBLE_BELOW
+    return Running(
+        key=state.key,
+        holder=f"{group.namespace}/{group.name}",
+        queue=state.queue.strip("/").rpartition("/")[2] or DEFAULT_QUEUE,
+        priority=state.priority,
+        pods=state.bound,
+        minimum=max(1, group.min_member - len(state.succeeded)),
+        roles=tuple((role.name, max(0, role.count - ended.get(role.name, 0))) for role in group.roles),
+        fixed=len(state.assumed),
+        since=min((pod.since for pod in state.bound if pod.since), default=0.0),
+        created=group.created,
+        preemptible=own,
+        min_runtime=group.min_runtime,
+    )
+
+
+KAI_PREEMPTIBLE_BELOW = 100
+"""In KAI's API a group that says nothing may be a victim only below this priority."""
+
+
+def _of_single(pod: Pod, queue: str) -> Running:
+    name = pod.owner_name or pod.name
+    return Running(
+        key=f"pod/{pod.namespace}/{pod.uid}",
+        holder=f"{pod.namespace}/{name}",
+        queue=queue,
+        priority=pod.priority,
+        pods=(pod,),
+        since=pod.since,
+        created=pod.created,
+        preemptible=pod.preemptible is not False,
+    )
