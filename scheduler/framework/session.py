@@ -11,7 +11,7 @@ statements charged; what comes out depends on the snapshot, the configuration an
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from scheduler.framework.growth import AGAIN_AFTER, Surroundings, same
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Neighbours
-from scheduler.framework.nominations import Nominations
+from scheduler.framework.nominations import Lift, Nominations
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations
 from scheduler.framework.statement import Statement
 from scheduler.model.decisions import Decision, Decisions, Place
@@ -402,10 +402,12 @@ class Session:
         """Return the whole output, placements first."""
         return Decisions(self.session_id, self.snapshot.generation, (*self.places, *self.said))
 
-    @contextmanager
-    def standing(self, priority: int) -> Iterator[None]:
+    def standing(self, priority: int) -> AbstractContextManager[None]:
         """Look at the cluster as it is for a group of this priority: without what pods nominated below it hold."""
-        lift = self.nominations.below(priority)
+        return self._lifted(self.nominations.below(priority)) if self.nominations.pods else nullcontext()
+
+    @contextmanager
+    def _lifted(self, lift: Lift | None) -> Iterator[None]:
         with self.ledger.lifted(lift), self.neighbours.without(() if lift is None else lift.pods):
             yield
 
