@@ -83,9 +83,9 @@ class Snapshot:
     plugin counts them.
     queue_usage: name of a leaf queue -> what its pods hold on nodes, assumed ones included. foreign: what the pods of
     other schedulers hold. singles: bound pods that are groups of one, by uid, with their leaf queue; they are in no
-    group's state. leaving: pods (uid) that a request evicts or is about to. budgets: by namespace/name. holds: room that
-    is kept for pods that will be made in place of others. releasing: pods of anybody that are being deleted and still
-    hold what they hold.
+    group's state. leaving: pods (uid) that a request evicts or is about to. budgets: by namespace/name. holds: room
+    that is kept for pods that will be made in place of others. releasing: pods of anybody that are being deleted and
+    still hold what they hold.
     """
 
     generation: int
