@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import CRDS, GROUP, Server, eventually, gadget, gadget_crd, install_crd
+from tests.controlplane.rest import ApiError
 
 
 def test_a_definition_is_served_discovered_and_taken_away(server: Server) -> None:
@@ -18,16 +19,24 @@ def test_a_definition_is_served_discovered_and_taken_away(server: Server) -> Non
         ("gadgets", "Gadget", True),
         ("gadgets/status", "Gadget", True),
     ]
-    assert group in [row["name"] for row in server.rest.get("/apis")["groups"]]
+
+    def groups() -> list[str]:
+        return [row["name"] for row in server.rest.get("/apis")["groups"]]
+
+    eventually(lambda: group in groups())  # another controller tells of it
     path = server.path("gadgets", api=prefix)
     server.rest.create(path, gadget(path, "g", size=1))
     server.rest.delete(f"{CRDS}/gadgets.{group}")
 
-    def away() -> bool:
-        return group not in [row["name"] for row in server.rest.get("/apis")["groups"]]
+    def unserved() -> bool:
+        try:
+            server.rest.get(path)
+        except ApiError as error:
+            return error.status == 404
+        return False
 
-    eventually(away)
-    assert server.refused("get", path).status == 404
+    eventually(lambda: group not in groups())
+    eventually(unserved)
 
 
 @pytest.mark.parametrize(

@@ -119,14 +119,16 @@ def test_a_watch_reports_what_happens_after_it_began(real_control_plane: Control
     later.join()
     assert event["object"]["metadata"]["name"] == "late"
     with pytest.raises(TimeoutError, match="ADDED late"):
-        real_control_plane.rest.watch_once(path, lambda each: each["type"] == "BOOKMARK", 1.0)
+        real_control_plane.rest.watch_once(path, lambda each: each["type"] == "BOOKMARK", 4.0)
 
 
 def test_every_definition_of_the_project_is_served(real_control_plane: ControlPlane) -> None:
     for definition in read_crds(CRD_FOLDER):
         spec = definition["spec"]
         for version in (each["name"] for each in spec["versions"] if each["served"]):
-            assert real_control_plane.rest.list(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}") == []
+            # There may be some: what other tests made is deleted with its namespace, when the controllers come to it.
+            listed = real_control_plane.rest.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}")
+            assert listed["kind"] == spec["names"].get("listKind", f"{spec['names']['kind']}List")
 
 
 def test_a_definition_is_usable_as_soon_as_it_is_applied(real_control_plane: ControlPlane, tmp_path: Path) -> None:
