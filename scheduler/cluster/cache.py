@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from scheduler.cluster import feed
 from scheduler.model.bindrequest import BindRequest
+from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
@@ -295,6 +296,13 @@ class Cache:
             lambda item: feed.NamespaceGone(item.name),
         )
         self.storage = StorageShelves(self.emit)
+        self.budgets = Shelf[DisruptionBudget](
+            DisruptionBudget,
+            lambda budget: budget.key,
+            self.emit,
+            feed.BudgetSet,
+            lambda budget: feed.BudgetGone(budget.key),
+        )
         self.bind_requests = Shelf[BindRequest](
             BindRequest,
             lambda request: request.name,
@@ -357,6 +365,7 @@ class Cache:
             "priorityclasses": len(self.priority_classes.by_key),
             "namespaces": len(self.namespaces.by_key),
             "bindrequests": len(self.bind_requests.by_key),
+            "poddisruptionbudgets": len(self.budgets.by_key),
             **self.storage.sizes(),
         }
 
@@ -422,6 +431,7 @@ class Cache:
             self.queues.events(),
             self.nodes.events(),
             self.storage.events(),
+            self.budgets.events(),
             self.groups.events(),
             self.pods.events(),
             self.bind_requests.events(),

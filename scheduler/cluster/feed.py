@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from scheduler.model.bindrequest import BindRequest
+from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.decisions import Decision, Decisions, Explain, Place, SetStatus
 from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
@@ -156,6 +157,18 @@ class AttachmentSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
     attachment: Attachment
 
 
+class BudgetSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A disruption budget appeared or changed."""
+
+    budget: DisruptionBudget
+
+
+class BudgetGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A disruption budget is gone; key is "namespace/name"."""
+
+    key: str
+
+
 class StorageGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
     """Something of storage is gone. kind: claim, volume, class, node, driver, capacity or attachment."""
 
@@ -228,6 +241,8 @@ Event: TypeAlias = (
     | CapacitySet
     | AttachmentSet
     | StorageGone
+    | BudgetSet
+    | BudgetGone
     | RequestSet
     | RequestGone
     | HandoverFailed

@@ -1,11 +1,11 @@
 """Everything that is read from the API server: which reflectors run, and when all of it has been read once.
 
-Decided here: the resources without which no session may run (pods, nodes, priority classes, namespaces, storage, our
-bind requests) and those that are read if they are there (the owners that may carry a minimum, and each dialect's
-objects, by discovery). A dialect is active once what is served of it has been listed, and stops being so when nothing
-of it is served any more. Must not know: JSON, which is for the dialects. Invariant: `all_synced` is set only when every
-required resource has been listed, discovery has answered for every dialect, and every dialect's resource has been
-listed or refused.
+Decided here: the resources without which no session may run (pods, nodes, priority classes, namespaces, storage,
+disruption budgets, our bind requests) and those that are read if they are there (the owners that may carry a minimum,
+and each dialect's objects, by discovery). A dialect is active once what is served of it has been listed, and stops
+being so when nothing of it is served any more. Must not know: JSON, which is for the dialects. Invariant: `all_synced`
+is set only when every required resource has been listed, discovery has answered for every dialect, and every dialect's
+resource has been listed or refused.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from scheduler.cluster.reflector import Counters, Reflector, Sink, settle_gc
 from scheduler.cluster.wire import head
 from scheduler.dialects import core, storage
 from scheduler.dialects.base import Dialect, DialectResource
+from scheduler.dialects.budgets import decode_budget
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod, Shape
@@ -46,6 +47,7 @@ CSI_NODES = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=F
 CSI_DRIVERS = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
 CAPACITIES = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
 ATTACHMENTS = Resource("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", namespaced=False)
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 BIND_REQUESTS = Resource("scheduling.muster.sh", "v1alpha1", "bindrequests", "BindRequest")
 
 Raw = bytes | msgspec.Raw
@@ -172,6 +174,7 @@ class Watches:
             self._reflector(PRIORITY_CLASSES, _priority_class, cache.priority_classes),
             self._reflector(NAMESPACES, _namespace, cache.namespaces),
             *self._storage(),
+            self._reflector(BUDGETS, decode_budget, cache.budgets),
             self._reflector(PODS, pod, cache.pods, identify=_identify_pod),
             self._reflector(BIND_REQUESTS, _piece, requests, identify=_identify_piece, namespace=namespace),
         )

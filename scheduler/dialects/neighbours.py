@@ -140,9 +140,9 @@ class Terms:
         if not struct.topology_key:
             self._say(f"{path}.topologyKey", "is missing")
             return None
-        labels = self._selector(struct.label_selector, f"{path}.labelSelector")
-        others = self._selector(struct.namespace_selector, f"{path}.namespaceSelector")
-        if labels is _BAD or others is _BAD:
+        labels = label_selector(struct.label_selector, f"{path}.labelSelector", self._problems)
+        others = label_selector(struct.namespace_selector, f"{path}.namespaceSelector", self._problems)
+        if labels is UNUSABLE or others is UNUSABLE:
             return None
         if labels is not None:
             labels = self._merged(labels, struct.match_label_keys, "In")
@@ -167,7 +167,7 @@ class Terms:
         ):
             if value not in known:
                 self._say(f"{path}.{name}", f"must be {' or '.join(word for word in known if word)}, not {value!r}")
-        labels = self._selector(struct.label_selector, f"{path}.labelSelector")
+        labels = label_selector(struct.label_selector, f"{path}.labelSelector", self._problems)
         if len(self._problems) > before:
             return None
         if labels is not None:
@@ -185,34 +185,36 @@ class Terms:
             honor_taints=struct.node_taints_policy == "Honor",
         )
 
-    def _selector(self, struct: SelectorStruct | None, path: str) -> LabelSelector | None:
-        """Return a selector, None where there is none, `_BAD` where it cannot be used."""
-        if struct is None:
-            return None
-        needs = {Requirement(key, "In", (value,)) for key, value in (struct.match_labels or {}).items()}
-        bad = False
-        for i, one in enumerate(struct.match_expressions or ()):
-            where = f"{path}.matchExpressions[{i}]"
-            values = tuple(sorted(set(one.values or ())))
-            wants = one.operator in ("In", "NotIn")
-            if not one.key:
-                self._say(f"{where}.key", "is missing")
-            elif not wants and one.operator not in ("Exists", "DoesNotExist"):
-                self._say(f"{where}.operator", f"must be In, NotIn, Exists or DoesNotExist, not {one.operator!r}")
-            elif wants != bool(values):
-                self._say(f"{where}.values", f"must {'not be empty' if wants else 'be empty'} for {one.operator}")
-            else:
-                needs.add(Requirement(one.key, one.operator, values))
-                continue
-            bad = True
-        return _BAD if bad else LabelSelector(_ordered(needs))
-
     def _merged(self, selector: LabelSelector, keys: Sequence[str] | None, operator: str) -> LabelSelector:
         more = {Requirement(key, operator, (self._labels[key],)) for key in keys or () if key in self._labels}
         return LabelSelector(_ordered(more.union(selector.requirements))) if more else selector
 
 
-_BAD = LabelSelector((Requirement("", "bad"),))
+UNUSABLE = LabelSelector((Requirement("", "bad"),))
+"""What is returned for a selector with an expression that cannot be used; it matches nothing."""
+
+
+def label_selector(struct: SelectorStruct | None, path: str, problems: list[Problem]) -> LabelSelector | None:
+    """Return a selector, None where there is none, `UNUSABLE` (and why, in `problems`) where it cannot be used."""
+    if struct is None:
+        return None
+    needs = {Requirement(key, "In", (value,)) for key, value in (struct.match_labels or {}).items()}
+    before = len(problems)
+    for i, one in enumerate(struct.match_expressions or ()):
+        where = f"{path}.matchExpressions[{i}]"
+        values = tuple(sorted(set(one.values or ())))
+        wants = one.operator in ("In", "NotIn")
+        if not one.key:
+            problems.append(Problem(f"{where}.key", "is missing"))
+        elif not wants and one.operator not in ("Exists", "DoesNotExist"):
+            wish = f"must be In, NotIn, Exists or DoesNotExist, not {one.operator!r}"
+            problems.append(Problem(f"{where}.operator", wish))
+        elif wants != bool(values):
+            wish = f"must {'not be empty' if wants else 'be empty'} for {one.operator}"
+            problems.append(Problem(f"{where}.values", wish))
+        else:
+            needs.add(Requirement(one.key, one.operator, values))
+    return UNUSABLE if len(problems) > before else LabelSelector(_ordered(needs))
 
 
 def _ordered(values: Iterable[T]) -> tuple[T, ...]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scheduler.cluster import feed
 from scheduler.cluster.store import REJECTION_COOL_DOWN, SPARE_SHAPES, Store
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
+from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.decisions import Assignment, Place
 from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
@@ -389,3 +390,13 @@ def test_a_hand_over_that_fails_ends_the_start() -> None:
     store.assume(place("volcano/a/g", [("p", "n1")], minimum=2), "s-1")
     store.apply([feed.HandoverFailed("s-1", ("volcano/a/g",), "boom")], 101)
     assert not store.snapshot(101).groups["volcano/a/g"].starting
+
+
+def test_budgets_are_in_the_snapshot_until_they_are_gone() -> None:
+    one = DisruptionBudget(namespace="a", name="b", uid="u", selector=None, allowed=1)
+    store = store_with(feed.BudgetSet(one))
+    assert store.changed
+    assert store.snapshot(100.0).budgets == {"a/b": one}
+    store.apply([feed.BudgetGone("a/b")], now=101.0)
+    assert store.changed
+    assert store.snapshot(101.0).budgets == {}
