@@ -1,7 +1,8 @@
 """What an answer of the API server means for one pod: pure translation, no decisions about the gang.
 
 The rules: 409 tells nothing by itself (another scheduler, our own earlier try, a deletion, a gate), so the pod is read.
-500, 502 and 504 may have been carried out: read. 429 and 503 were not: try again. 404 means that the pod is gone.
+500, 502 and 504 may have been carried out: read. 429 and 503 were not: try again. 404 means that the pod is gone. A
+disruption budget says no with a 429 too, but it does not mean that there are too many requests.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from scheduler.binder.machine import CONFLICT, POD_GATED, POD_GONE, UNKNOWN
-from scheduler.binder.record import Answer, Kind, Reading, Verb
+from scheduler.binder.record import ABOUT_VICTIMS, READS, Answer, Kind, Reading, Verb
 from scheduler.cluster.client import ApiError, OutcomeUnknown, RequestFailed
 
 TOO_MANY = "TooManyRequests"
@@ -19,6 +20,7 @@ UNAUTHORIZED = "Unauthorized"
 FORBIDDEN = "Forbidden"
 REJECTED = "Rejected"
 BAD_ANSWER = "BadAnswer"
+BUDGET = "DisruptionBudget"
 NO_ANSWER = frozenset({UNREACHABLE, UNKNOWN})
 """Causes that mean that the server said nothing at all."""
 
@@ -64,7 +66,20 @@ class _Pod(msgspec.Struct, gc=False):
     status: _PodStatus = msgspec.field(default_factory=_PodStatus)
 
 
+class _Cause(msgspec.Struct, gc=False):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct, gc=False):
+    causes: list[_Cause] | None = None
+
+
+class _Status(msgspec.Struct, gc=False):
+    details: _Details | None = None
+
+
 _decode = msgspec.json.Decoder(_Pod).decode
+_decode_status = msgspec.json.Decoder(_Status).decode
 
 
 def _ran(container: _Container) -> bool:
@@ -74,14 +89,22 @@ def _ran(container: _Container) -> bool:
     )
 
 
-def read_pod(data: bytes, uid: str) -> Answer:
+def _of_budget(error: ApiError) -> bool:
+    try:
+        details = _decode_status(error.body).details
+    except msgspec.MsgspecError:  # not a Status: somebody before the API server
+        return False
+    return any(cause.reason == BUDGET for cause in (details and details.causes) or ())
+
+
+def read_pod(data: bytes, uid: str, verb: Verb = Verb.READ) -> Answer:
     """Return what a pod says of itself. A pod of another uid under the name means that ours is gone."""
     try:
         pod = _decode(data)
     except msgspec.MsgspecError:
-        return Answer(Verb.READ, Kind.RETRY, BAD_ANSWER)
+        return Answer(verb, Kind.RETRY, BAD_ANSWER)
     if pod.metadata.uid != uid:
-        return Answer(Verb.READ, Kind.SEEN, reading=Reading(gone=True))
+        return Answer(verb, Kind.SEEN, reading=Reading(gone=True))
     phase = pod.status.phase or "Pending"
     containers = (*(pod.status.init_container_statuses or ()), *(pod.status.container_statuses or ()))
     reading = Reading(
@@ -92,7 +115,7 @@ def read_pod(data: bytes, uid: str) -> Answer:
         gated=bool(pod.spec.scheduling_gates),
         version=pod.metadata.resource_version,
     )
-    return Answer(Verb.READ, Kind.SEEN, reading=reading)
+    return Answer(verb, Kind.SEEN, reading=reading)
 
 
 def failed(verb: Verb, error: RequestFailed) -> Answer:
@@ -100,7 +123,7 @@ def failed(verb: Verb, error: RequestFailed) -> Answer:
     if isinstance(error, ApiError):
         return _refused(verb, error)
     if isinstance(error, OutcomeUnknown):
-        return Answer(verb, Kind.RETRY if verb is Verb.READ else Kind.DOUBT, UNKNOWN)
+        return Answer(verb, Kind.RETRY if verb in READS else Kind.DOUBT, UNKNOWN)
     return Answer(verb, Kind.RETRY, UNREACHABLE)
 
 
@@ -108,11 +131,15 @@ def _refused(verb: Verb, error: ApiError) -> Answer:
     after = max(0.0, error.retry_after or 0.0)
     match error.status:
         case 404:
-            if verb is Verb.READ:
+            if verb is Verb.READ or verb in ABOUT_VICTIMS:
                 return Answer(verb, Kind.SEEN, reading=Reading(gone=True))
             return DELETED if verb is Verb.DELETE else Answer(verb, Kind.REFUSED, POD_GONE, permanent=True)
-        case 409 if verb is not Verb.READ:
+        case 409 if verb not in READS:
             return Answer(verb, Kind.DOUBT, CONFLICT)
+        case 422 if verb is Verb.MARK:  # also the answer where the pod of that name is another one
+            return Answer(verb, Kind.DOUBT, REJECTED)
+        case 429 if verb is Verb.EVICT and _of_budget(error):
+            return Answer(verb, Kind.RETRY, BUDGET, after=after)
         case 429:
             return Answer(verb, Kind.RETRY, TOO_MANY, after=after)
         case 401:
@@ -120,8 +147,8 @@ def _refused(verb: Verb, error: ApiError) -> Answer:
         case 403:
             return Answer(verb, Kind.REFUSED, FORBIDDEN)
         case 502 | 504:
-            return Answer(verb, Kind.RETRY if verb is Verb.READ else Kind.DOUBT, UNKNOWN, after=after)
-        case 500 if verb is Verb.BIND:
+            return Answer(verb, Kind.RETRY if verb in READS else Kind.DOUBT, UNKNOWN, after=after)
+        case 500 if verb in (Verb.BIND, Verb.MARK, Verb.EVICT, Verb.REMOVE):
             return Answer(verb, Kind.DOUBT, SERVER_ERROR, after=after)
         case status if status >= 500 or status in (408, 425):
             return Answer(verb, Kind.RETRY, SERVER_ERROR, after=after)

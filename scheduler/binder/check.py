@@ -14,12 +14,13 @@ from scheduler.binder.ledger import Ledger
 from scheduler.binder.machine import CONFLICT, MALFORMED, POD_ENDED, POD_GATED, POD_GONE
 from scheduler.binder.record import Checked, Failure
 from scheduler.model.decisions import Assignment, Place
-from scheduler.model.nodes import Node
-from scheduler.model.pods import Pod, Shape
+from scheduler.model.nodes import Node, Taint
+from scheduler.model.pods import Pod, Shape, Toleration
 
 NODE_GONE = "NodeGone"
 NODE_CORDONED = "NodeCordoned"
 NODE_FULL = "NodeFull"
+NODE_TAINTED = "NodeTainted"
 FOREIGN = "ForeignPod"
 
 _NAMES = re.compile(r"[a-z0-9][a-z0-9.-]*/[a-z0-9][a-z0-9.-]*/[A-Za-z0-9][A-Za-z0-9._:-]*/[a-z0-9][a-z0-9.-]*")
@@ -36,10 +37,12 @@ def check(
     ledger: Ledger,
     resumed: bool,
     room: bool = True,
+    covered: Callable[[Pod], bool] = lambda _: False,
 ) -> Checked:
     """Return what was found, and charge the members that may be bound.
 
     `claimed`: whether another gang under way has this pod. `resumed`: a member that ran on its node counts as bound.
+    `covered`: whether a disruption budget covers a victim; victims are looked at only where there need not be room yet.
     """
     failures: list[Failure] = []
     present: list[int] = []
@@ -65,7 +68,48 @@ def check(
             failures.append(Failure(member, cause, permanent))
         elif pod is not None:
             ledger.assume(pod, assignment.node)
-    return Checked(now=now, failures=tuple(failures), present=tuple(present), ended=tuple(ended))
+    gone, leaving, under = ((), (), ()) if room else _victims(place, pod_of, covered)
+    return Checked(now, tuple(failures), tuple(present), tuple(ended), gone, leaving, under)
+
+
+def _victims(
+    place: Place, pod_of: Callable[[str], Pod | None], covered: Callable[[Pod], bool]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return those that are gone, those that are leaving, and those of the others that a budget covers."""
+    gone: list[int] = []
+    leaving: list[int] = []
+    under: list[int] = []
+    for number, victim in enumerate(place.victims):
+        pod = pod_of(victim.uid)
+        if pod is None or pod.finished:
+            gone.append(number)
+        elif pod.deleting:
+            leaving.append(number)
+        elif covered(pod):
+            under.append(number)
+    return tuple(gone), tuple(leaving), tuple(under)
+
+
+def bad_victim(place: Place) -> bool:
+    """Whether there is a victim that no path can name, or that is itself to be bound."""
+    members = {assignment.uid for assignment in place.assignments}
+    return any(
+        victim.uid in members or _NAMES.fullmatch(f"{victim.namespace}/{victim.pod}/{victim.uid}/{victim.node}") is None
+        for victim in place.victims
+    )
+
+
+def barred(assignment: Assignment, pod: Pod | None, node: Node | None, ledger: Ledger) -> tuple[str, bool]:
+    """Return why a member could not be bound to its node even if all victims were gone, or ""; and if that is for good.
+
+    A taint that it does not tolerate has come since it was placed: the victims there may never end.
+    """
+    cause, permanent = _pod_cause(assignment, pod)
+    if not cause and pod is not None:
+        cause, permanent = _node_cause(pod, node, ledger, room=False)
+        if not cause and node is not None and _repels(node, ledger.shape(pod)):
+            return NODE_TAINTED, False
+    return cause, permanent
 
 
 def recheck(pod: Pod | None, node: Node | None, ledger: Ledger) -> str:
@@ -104,6 +148,24 @@ def _node_cause(pod: Pod, node: Node | None, ledger: Ledger, room: bool) -> tupl
     if room and not ledger.fits(ledger.requests(pod), node):
         return NODE_FULL, False
     return "", False
+
+
+def _repels(node: Node, shape: Shape) -> bool:
+    return any(
+        taint.effect in ("NoSchedule", "NoExecute")
+        and not any(_tolerates(toleration, taint) for toleration in shape.tolerations)
+        for taint in node.taints
+        if taint.key != _CORDON
+    )
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether a toleration accepts a taint; one that compares numbers was found to do so by the scheduler."""
+    if toleration.effect not in ("", taint.effect) or (toleration.key and toleration.key != taint.key):
+        return False
+    if toleration.operator in ("", "Equal"):
+        return bool(toleration.key) and toleration.value == taint.value
+    return True
 
 
 def _tolerates_cordon(shape: Shape) -> bool:

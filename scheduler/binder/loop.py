@@ -26,11 +26,14 @@ import structlog
 from msgspec.structs import replace
 
 from scheduler.binder import answers
-from scheduler.binder.check import NODE_GONE, check, recheck
+from scheduler.binder.awaiting import Awaiting, barred_members
+from scheduler.binder.check import NODE_GONE, bad_victim, check, recheck
+from scheduler.binder.clearing import expects
 from scheduler.binder.desk import Desk
+from scheduler.binder.evictions import eviction_body
 from scheduler.binder.fence import STALE_EPOCH, Fencing, fence
 from scheduler.binder.ledger import Ledger
-from scheduler.binder.machine import POD_GONE, ImpossibleTransition, step
+from scheduler.binder.machine import MALFORMED, POD_GONE, ImpossibleTransition, step
 from scheduler.binder.pool import Alarms, Job, LeaseLost, Pool
 from scheduler.binder.ports import (
     Api,
@@ -41,16 +44,20 @@ from scheduler.binder.ports import (
     Observer,
     PreStep,
     Requests,
-    no_victims,
+    Words,
+    no_budgets,
     observe_nothing,
+    tell_nobody,
 )
 from scheduler.binder.record import (
+    ABOUT_VICTIMS,
     DEFAULT_TIMING,
     Answer,
     Answered,
     Ask,
     AwaitVictims,
     Check,
+    Clear,
     Effect,
     Event,
     Extend,
@@ -69,7 +76,8 @@ from scheduler.binder.record import (
     Undo,
     Undone,
     Verb,
-    VictimsGone,
+    VictimsAnswered,
+    VictimsSeen,
     Wake,
     Watched,
     Withdraw,
@@ -77,7 +85,8 @@ from scheduler.binder.record import (
 )
 from scheduler.cluster import feed
 from scheduler.model.bindrequest import BindRequest, GangOutcome
-from scheduler.model.decisions import Place
+from scheduler.model.decisions import Assignment, Place, Victim
+from scheduler.model.pods import Pod
 
 log = structlog.get_logger(__name__)
 
@@ -135,8 +144,11 @@ class Binder:
         observer: Observer = observe_nothing,
         meter: Meter | None = None,
         steps: tuple[PreStep, ...] = (),
-        victims: Callable[[Place], tuple[str, ...]] = no_victims,
+        words: Words | None = None,
+        covered: Callable[[Pod], bool] = no_budgets,
+        told: Callable[[BindRequest, Place, Victim], None] = tell_nobody,
     ) -> None:
+        """Set it up. `covered`: whether a disruption budget covers a pod; `told`: hears of each accepted eviction."""
         self._cache = cache
         self._elector = elector
         self._settings = settings or Settings()
@@ -144,7 +156,9 @@ class Binder:
         self._observer = observer
         self._meter = meter or NoMeter()
         self._steps = steps
-        self._victims = victims
+        self._words = words
+        self._covered = covered
+        self._told = told
         self._ledger = Ledger()
         self._alarms = Alarms(clock)
         self._pool = Pool(
@@ -163,8 +177,8 @@ class Binder:
         self._runs: dict[str, Run] = {}
         self._waiting: deque[tuple[Run, int]] = deque()
         self._under_way: dict[str, tuple[Run, int, int]] = {}
-        self._awaited: dict[str, list[tuple[Run, int]]] = {}
-        self._answers: dict[tuple[int, int], tuple[Run, int, list[tuple[int, Answer]]]] = {}
+        self._awaiting = Awaiting()
+        self._answers: dict[tuple[int, int, bool], tuple[Run, int, list[tuple[int, Answer]]]] = {}
         self._flushing = False
         self._silent_since: float | None = None
         self._silent_last = 0.0
@@ -251,8 +265,7 @@ class Binder:
         told = {outcome.index: outcome for outcome in request.outcomes if outcome.phase in _GIVEN_UP}
         run = Run(request, [], found, now, told=told)
         for index, place in enumerate(request.gangs):
-            victims = self._victims(place)
-            record = Record(index, place, deadline, found, victims, self._settings.timing)
+            record = Record(index, place, deadline, found, self._settings.timing)
             if index in told:
                 record = replace(record, phase=Phase(told[index].phase))
             run.records.append(record)
@@ -261,12 +274,17 @@ class Binder:
         self._point("received", run)
         if not run.open:
             self._finished(run)
-        elif fencing is Fencing.REFUSE:
+            return
+        if fencing is Fencing.REFUSE:
             log.warning("binder.stale-epoch", request=request.name, epoch=request.epoch, ours=self._elector.epoch)
             for index, record in enumerate(run.records):
                 if not record.ended:
                     self._step(run, index, Refuse(STALE_EPOCH))
-        elif fencing is Fencing.ADOPT:
+            return
+        for index, place in enumerate(request.gangs):
+            if not run.records[index].ended and bad_victim(place):
+                self._step(run, index, Refuse(MALFORMED))
+        if fencing is Fencing.ADOPT:
             self._spawn(self._adopt(run))
         else:
             self._waiting.extend((run, index) for index in range(len(run.records)))
@@ -321,19 +339,20 @@ class Binder:
     def _take(self, events: list[feed.Event]) -> None:
         self._ledger.apply(events)
         on: dict[tuple[int, int], tuple[Run, int, list[tuple[int, str]], list[int]]] = {}
+        look: dict[tuple[Run, int], None] = dict.fromkeys(self._awaiting.shaken(events))
         for event in events:
             if isinstance(event, feed.PodSet):
                 entry = self._under_way.get(event.pod.uid)
                 if entry is not None and event.pod.node:
                     run, gang, member = entry
                     on.setdefault((id(run), gang), (run, gang, [], []))[2].append((member, event.pod.node))
+                elif entry is not None:
+                    look[entry[:2]] = None
             elif isinstance(event, feed.PodGone):
                 entry = self._under_way.get(event.uid)
                 if entry is not None:
                     run, gang, member = entry
                     on.setdefault((id(run), gang), (run, gang, [], []))[3].append(member)
-                for run, gang in self._awaited.pop(event.uid, ()):
-                    self._step(run, gang, VictimsGone((event.uid,)))
             elif isinstance(event, feed.RequestSet):
                 self._admit(event.request, found=False)
             elif isinstance(event, feed.RequestGone):
@@ -344,7 +363,19 @@ class Binder:
         now = self._clock()
         for run, gang, there, gone in on.values():
             self._step(run, gang, Watched(now, tuple(there), tuple(gone)))
+        for run, gang in look:
+            self._look_again(run, gang)
+        for (run, gang), (ended, leaving) in self._awaiting.victims(events).items():
+            self._step(run, gang, VictimsSeen(now, tuple(ended), tuple(leaving)))
         self._pool.kick()
+
+    def _look_again(self, run: Run, gang: int) -> None:
+        """While victims are awaited: tell which members can not be bound any more, however much room there will be."""
+        record = run.records[gang]
+        if record.phase is Phase.AWAITING_VICTIMS:
+            failures = barred_members(record, self._cache.pod, self._cache.node, self._ledger)
+            if failures:
+                self._step(run, gang, Watched(self._clock(), barred=failures))
 
     # -- the pool's side ------------------------------------------------------------------------------------------
 
@@ -363,26 +394,47 @@ class Binder:
         cause = recheck(pod, node, self._ledger)
         return Answer(Verb.BIND, Kind.REFUSED, cause, permanent=cause in (NODE_GONE, POD_GONE)) if cause else None
 
+    def obsolete(self, job: Job) -> bool:
+        """Whether the gang does not want this victim to go any more, or the victim has moved on."""
+        record: Record = job.owner.records[job.gang]
+        return record.phase is not Phase.AWAITING_VICTIMS or not expects(record.fates[job.member], job.verb)
+
     def answered(self, job: Job, answer: Answer) -> None:
         """Keep an answer; all that arrive in one turn of the event loop go to the machine together."""
         run: Run = job.owner
-        if answer.kind is Kind.DONE:
+        victims = job.verb in ABOUT_VICTIMS
+        if victims:
+            self._victim_answered(run, job, answer)
+        elif answer.kind is Kind.DONE:
             self._meter.count("binds" if job.verb is Verb.BIND else "unbinds")
             self._point("after-first-bind" if job.verb is Verb.BIND else "after-first-delete", run)
         elif answer.kind is not Kind.SEEN and answer.kind is not Kind.NOT_SENT:
             self._meter.count("bind_failures", cause=answer.cause)
-        self._answers.setdefault((id(run), job.gang), (run, job.gang, []))[2].append((job.member, answer))
+        key = (id(run), job.gang, victims)
+        self._answers.setdefault(key, (run, job.gang, []))[2].append((job.member, answer))
         if not self._flushing:
             self._flushing = True
             asyncio.get_running_loop().call_soon(self._flush)
+
+    def _victim_answered(self, run: Run, job: Job, answer: Answer) -> None:
+        if answer.kind is not Kind.DONE:
+            if answer.kind is not Kind.SEEN:
+                self._meter.count("eviction_failures", cause=answer.cause)
+            return
+        if job.verb in (Verb.EVICT, Verb.REMOVE):
+            place = run.request.gangs[job.gang]
+            victim = place.victims[job.member]
+            self._meter.count("evictions", why=victim.why)
+            self._point("after-first-eviction", run)
+            self._told(run.request, place, victim)
 
     def _flush(self) -> None:
         self._flushing = False
         batch, self._answers = self._answers, {}
         now = self._clock()
         try:
-            for run, gang, items in batch.values():
-                self._step(run, gang, Answered(now, tuple(items)))
+            for (_, _, victims), (run, gang, items) in batch.items():
+                self._step(run, gang, (VictimsAnswered if victims else Answered)(now, tuple(items)))
             self._pool.kick()
         except Exception as error:  # noqa: BLE001 - a defect here must end the process, not hide in the event loop
             self._die(error)
@@ -424,6 +476,10 @@ class Binder:
             self._perform(run, gang, effect)
 
     def _entered(self, run: Run, before: Record, after: Record) -> None:
+        if before.phase is Phase.AWAITING_VICTIMS:
+            self._awaiting.end((run, after.index), after)
+            if after.cleared:
+                self._point("victims-gone", run)
         if before.phase is Phase.BINDING and after.phase in (Phase.CONFIRMING, Phase.BOUND):
             self._point("after-last-bind", run)
         elif after.phase is Phase.UNWINDING:
@@ -460,7 +516,9 @@ class Binder:
                 for job in self._pool.recall(run, gang):
                     self.answered(job, answers.NOT_SENT)
             case AwaitVictims():
-                self._await(run, gang, effect.uids)
+                self._awaiting.begin((run, gang), record, effect.victims)
+            case Clear():
+                self._clear(run, gang, effect)
             case Finish():
                 self._finish(run, record)
 
@@ -493,6 +551,7 @@ class Binder:
             ledger=self._ledger,
             resumed=record.resumed,
             room=room,
+            covered=self._covered,
         )
         failed = {failure.member for failure in found.failures}
         for member, assignment in enumerate(record.place.assignments):
@@ -500,13 +559,16 @@ class Binder:
                 self._under_way[assignment.uid] = (run, gang, member)
         self._step(run, gang, found)
 
-    def _await(self, run: Run, gang: int, uids: tuple[str, ...]) -> None:
-        gone = tuple(uid for uid in uids if self._cache.pod(uid) is None)
-        for uid in uids:
-            if uid not in gone:
-                self._awaited.setdefault(uid, []).append((run, gang))
-        if gone:
-            self._step(run, gang, VictimsGone(gone))
+    def _clear(self, run: Run, gang: int, effect: Clear) -> None:
+        if effect.verb in (Verb.EVICT, Verb.REMOVE):
+            self._point("before-first-eviction", run)
+        place = run.records[gang].place
+        for number in effect.victims:
+            victim = place.victims[number]
+            target = Assignment(victim.uid, victim.namespace, victim.pod, victim.node)
+            text = self._words.eviction(place, victim) if self._words is not None else ""
+            body = eviction_body(effect.verb, target, text, self._clock())
+            self._pool.put(Job(effect.verb, run, gang, number, target, body=body), effect.at)
 
     def _prepare(self, run: Run, gang: int, members: tuple[int, ...]) -> None:
         if not self._steps:

@@ -5,8 +5,10 @@
 
 Decided here: what a failure does to the rest of the gang. Must not know: HTTP, clocks, caches, other gangs. Invariants:
 a gang ends with at least its minimum bound, or with nothing that this request bound, except members that had started
-before they could be unwound (they are named in the outcome); a member has at most one request under way that the record
-still waits for; a bind whose outcome is unknown is read before it is repeated. The deadline ends the tries to reach the
+before they could be unwound (they are named in the outcome); victims are asked to go only while the minimum can still
+be bound, and nothing is bound before the last of them is gone (who goes when: clearing); a member has at most one
+request under way that the record still waits for; a bind whose outcome is unknown is read before it is repeated. The
+deadline ends the tries to reach the
 minimum; it never ends an unwinding, because a part of a gang holds its nodes for nothing.
 """
 
@@ -17,6 +19,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from scheduler.binder.clearing import Clearing
 from scheduler.binder.draft import Draft
 from scheduler.binder.record import (
     Answer,
@@ -29,6 +32,7 @@ from scheduler.binder.record import (
     Event,
     Extend,
     Failure,
+    Fate,
     Finish,
     Kind,
     Member,
@@ -43,7 +47,8 @@ from scheduler.binder.record import (
     Undo,
     Undone,
     Verb,
-    VictimsGone,
+    VictimsAnswered,
+    VictimsSeen,
     Wake,
     Watched,
     Withdraw,
@@ -111,12 +116,14 @@ def _fail_whole(record: Record, cause: str, permanent: bool = False) -> Result:
 
 def _on_start(record: Record, event: Start) -> Result:
     size = len(record.place.assignments)
+    victims = len(record.place.victims)
     record = replace(record, states=bytes(size), tries=bytes(size))
-    if not 0 <= record.place.minimum <= size or size == 0:
+    record = replace(record, fates=bytes(victims), efforts=bytes(victims), cleared=not victims)
+    if not 0 <= record.place.minimum <= size or not size + victims:
         return _fail_whole(record, MALFORMED, permanent=True)
     if event.now >= record.deadline and not record.resumed:
         return _fail_whole(record, DEADLINE)
-    return replace(record, phase=Phase.CHECKING), (Wake(record.deadline), Check(room=not record.victims))
+    return replace(record, phase=Phase.CHECKING), (Wake(record.deadline), Check(room=record.cleared))
 
 
 def _on_refuse(record: Record, event: Refuse) -> Result:
@@ -147,27 +154,93 @@ def _on_checked(record: Record, event: Checked) -> Result:
     if not _reachable(record):
         return _give_up(record, event.now)
     idle = _members(record, Member.IDLE)
-    if not idle:
+    if not idle and (record.cleared or record.place.assignments):
         return _end(record, Phase.BOUND)
     if event.now >= record.deadline:
         return _give_up_idle(record, DEADLINE, event.now)
-    if record.victims:
-        return replace(record, phase=Phase.AWAITING_VICTIMS), (AwaitVictims(record.victims),)
+    if not record.cleared:
+        return _clear(record, event)
     return replace(record, phase=Phase.PREPARING, prepared=True), (Prepare(idle),)
 
 
-def _on_victims_gone(record: Record, event: VictimsGone) -> Result:
-    remaining = tuple(uid for uid in record.victims if uid not in event.uids)
-    record = replace(record, victims=remaining)
-    if remaining:
-        return record, ()
-    return replace(record, phase=Phase.CHECKING, failures=()), (Check(room=True),)
+# -- making room -----------------------------------------------------------------------------------------------------
+
+
+def _clear(record: Record, event: Checked) -> Result:
+    """Ask those who are in the way to go."""
+    record = replace(record, covered=frozenset(event.covered))
+    clearing = Clearing(record, event.now)
+    clearing.see(event.gone, event.leaving)
+    record, asks = clearing.finish()
+    remaining = tuple(victim for victim, fate in enumerate(record.fates) if fate != Fate.GONE)
+    if not remaining:
+        return _cleared(record)
+    return replace(record, phase=Phase.AWAITING_VICTIMS), (AwaitVictims(remaining), *asks)
+
+
+def _cleared(record: Record) -> Result:
+    return replace(record, phase=Phase.CHECKING, failures=(), trouble="", cleared=True), (Check(room=True),)
+
+
+def _on_victims_seen(record: Record, event: VictimsSeen) -> Result:
+    clearing = Clearing(record, event.now)
+    clearing.see(event.gone, event.leaving)
+    record, asks = clearing.finish()
+    return (record, asks) if any(fate != Fate.GONE for fate in record.fates) else _cleared(record)
+
+
+def _on_victims_answered(record: Record, event: VictimsAnswered) -> Result:
+    clearing = Clearing(record, event.now)
+    for victim, answer in event.answers:
+        clearing.hear(victim, answer)
+    record, asks = clearing.finish()
+    if clearing.refused is None:
+        return record, asks
+    victim, answer = clearing.refused
+    return _give_up_idle(record, answer.cause, event.now, _named(record, victim), permanent=answer.permanent)
+
+
+def _on_watched_awaiting(record: Record, event: Watched) -> Result:
+    """Stop asking victims to go as soon as it would be in vain."""
+    draft = Draft(record, event.now)
+    for member, node in event.on:
+        if draft.states[member] == Member.IDLE:
+            if node == draft.node(member):
+                draft.states[member] = Member.CONFIRMED if record.resumed else Member.TAKEN
+            else:
+                draft.lose(member, CONFLICT, permanent=True)
+    for member in event.gone:
+        if draft.states[member] == Member.IDLE:
+            draft.lose(member, POD_GONE, permanent=True)
+        elif draft.states[member] in (Member.TAKEN, Member.CONFIRMED):
+            draft.states[member] = Member.VANISHED
+    for failure in event.barred:
+        if draft.states[failure.member] == Member.IDLE:
+            draft.fail(failure)
+    record = draft.finish()
+    if not _reachable(record):
+        return _give_up(record, event.now)
+    if record.place.assignments and not record.count(Member.IDLE):
+        return _end(record, Phase.BOUND)
+    return record, ()
 
 
 def _on_woke_awaiting(record: Record, event: Woke) -> Result:
     if event.now < record.deadline:
         return record, ()
-    return _give_up_idle(record, VICTIMS_REMAIN, event.now)
+    victim = next(victim for victim, fate in enumerate(record.fates) if fate != Fate.GONE)
+    about = _named(record, victim)
+    if record.trouble and record.fates[victim] != Fate.LEAVING:
+        about = f"{about}: {record.trouble}"
+    return _give_up_idle(record, VICTIMS_REMAIN, event.now, about)
+
+
+def _named(record: Record, victim: int) -> str:
+    named = record.place.victims[victim]
+    return f"{named.namespace}/{named.pod}"
+
+
+# -- preparing -------------------------------------------------------------------------------------------------------
 
 
 def _on_withdraw_preparing(record: Record, _event: Withdraw) -> Result:
@@ -185,19 +258,22 @@ def _on_prepared(record: Record, event: Prepared) -> Result:
         return _give_up_idle(record, record.trouble or DEADLINE, event.now)
     idle = _members(record, Member.IDLE)
     states = record.states.replace(bytes((Member.IDLE,)), bytes((Member.ASKED,)))
-    deadline = min(record.deadline, event.now + record.timing.bind) if record.place.steps else record.deadline
+    slow = record.place.steps or record.place.victims
+    deadline = min(record.deadline, event.now + record.timing.bind) if slow else record.deadline
     wake = () if deadline == record.deadline else (Wake(deadline),)
     record = replace(record, phase=Phase.BINDING, states=states, deadline=deadline)
     return (record, (Ask(Verb.BIND, idle), *wake)) if idle else _settle(record, event.now, wake)
 
 
-def _give_up_idle(record: Record, cause: str, now: float) -> Result:
+def _give_up_idle(record: Record, cause: str, now: float, about: str = "", *, permanent: bool = False) -> Result:
     """Nothing more is tried: what is not bound is lost. Members above the minimum may already hold it."""
+    if not record.place.assignments:
+        return _end(record, Phase.FAILED)
     idle = _members(record, Member.IDLE)
     record = replace(
         record,
         states=record.states.replace(bytes((Member.IDLE,)), bytes((Member.LOST,))),
-        failures=(*record.failures, *(Failure(member, cause) for member in idle)),
+        failures=(*record.failures, *(Failure(member, cause, permanent, about) for member in idle)),
     )
     return _end(record, Phase.BOUND) if _reachable(record) else _give_up(record, now)
 
@@ -206,7 +282,8 @@ def _give_up_idle(record: Record, cause: str, now: float) -> Result:
 
 
 def _reachable(record: Record) -> bool:
-    return len(record.states) - record.count(Member.LOST) >= max(1, record.place.minimum)
+    """Whether the minimum can still be bound; a request that only evicts has none."""
+    return not record.states or len(record.states) - record.count(Member.LOST) >= max(1, record.place.minimum)
 
 
 def _on_answers(record: Record, event: Answered) -> Result:
@@ -446,6 +523,8 @@ def _ignoring(phase: Phase, *events: type[Any]) -> dict[tuple[Phase, type[Any]],
     return {(phase, event): _ignore for event in events}
 
 
+_OF_VICTIMS = (VictimsSeen, VictimsAnswered)
+
 TABLE: dict[tuple[Phase, type[Any]], Handler] = {
     (Phase.QUEUED, Start): _on_start,
     (Phase.QUEUED, Refuse): _on_refuse,
@@ -455,33 +534,34 @@ TABLE: dict[tuple[Phase, type[Any]], Handler] = {
     (Phase.CHECKING, Checked): _on_checked,
     (Phase.CHECKING, Withdraw): _on_withdraw,
     (Phase.CHECKING, Extend): _on_extend,
-    **_ignoring(Phase.CHECKING, Watched, Woke, VictimsGone),
-    (Phase.AWAITING_VICTIMS, VictimsGone): _on_victims_gone,
+    **_ignoring(Phase.CHECKING, Watched, Woke, *_OF_VICTIMS),
+    (Phase.AWAITING_VICTIMS, VictimsSeen): _on_victims_seen,
+    (Phase.AWAITING_VICTIMS, VictimsAnswered): _on_victims_answered,
+    (Phase.AWAITING_VICTIMS, Watched): _on_watched_awaiting,
     (Phase.AWAITING_VICTIMS, Withdraw): _on_withdraw,
     (Phase.AWAITING_VICTIMS, Woke): _on_woke_awaiting,
     (Phase.AWAITING_VICTIMS, Extend): _on_extend,
-    **_ignoring(Phase.AWAITING_VICTIMS, Watched),
     (Phase.PREPARING, Prepared): _on_prepared,
     (Phase.PREPARING, Withdraw): _on_withdraw_preparing,
     (Phase.PREPARING, Extend): _on_extend,
-    **_ignoring(Phase.PREPARING, Watched, Woke),
+    **_ignoring(Phase.PREPARING, Watched, Woke, *_OF_VICTIMS),
     (Phase.BINDING, Answered): _on_answers,
     (Phase.BINDING, Watched): _on_watched,
     (Phase.BINDING, Woke): _on_woke_binding,
     (Phase.BINDING, Extend): _on_extend,
-    **_ignoring(Phase.BINDING, Withdraw),
+    **_ignoring(Phase.BINDING, Withdraw, *_OF_VICTIMS),
     (Phase.CONFIRMING, Answered): _on_answers,
     (Phase.CONFIRMING, Watched): _on_watched,
     (Phase.CONFIRMING, Woke): _on_woke_confirming,
     (Phase.CONFIRMING, Extend): _on_extend,
-    **_ignoring(Phase.CONFIRMING, Withdraw),
+    **_ignoring(Phase.CONFIRMING, Withdraw, *_OF_VICTIMS),
     (Phase.UNWINDING, Answered): _on_answers_unwinding,
     (Phase.UNWINDING, Watched): _on_watched_unwinding,
-    **_ignoring(Phase.UNWINDING, Withdraw, Woke, Extend),
+    **_ignoring(Phase.UNWINDING, Withdraw, Woke, Extend, *_OF_VICTIMS),
     (Phase.UNDOING, Undone): _on_undone,
-    **_ignoring(Phase.UNDOING, Answered, Watched, Withdraw, Woke, Extend),
-    **_ignoring(Phase.BOUND, Answered, Watched, Withdraw, Woke, Extend),
-    **_ignoring(Phase.FAILED, Answered, Watched, Withdraw, Woke, Extend),
-    **_ignoring(Phase.UNWOUND, Answered, Watched, Withdraw, Woke, Extend),
+    **_ignoring(Phase.UNDOING, Answered, Watched, Withdraw, Woke, Extend, *_OF_VICTIMS),
+    **_ignoring(Phase.BOUND, Answered, Watched, Withdraw, Woke, Extend, *_OF_VICTIMS),
+    **_ignoring(Phase.FAILED, Answered, Watched, Withdraw, Woke, Extend, *_OF_VICTIMS),
+    **_ignoring(Phase.UNWOUND, Answered, Watched, Withdraw, Woke, Extend, *_OF_VICTIMS),
 }
-"""Every pair that can happen. `Answered` after an end is an answer that the watch overtook."""
+"""Every pair that can happen. `Answered` after an end is an answer that the watch overtook; so are those of victims."""

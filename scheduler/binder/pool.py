@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 from scheduler.binder import answers
 from scheduler.binder.ports import Api
-from scheduler.binder.record import Answer, Kind, Verb
-from scheduler.cluster.client import RequestFailed
+from scheduler.binder.record import ABOUT_VICTIMS, Answer, Kind, Verb
+from scheduler.cluster.client import JSON, STRATEGIC, RequestFailed
 from scheduler.model.decisions import Assignment
 
 
@@ -25,7 +25,10 @@ class LeaseLost(Exception):
 
 
 class Job(NamedTuple):
-    """One request about one member. `owner` and `gang` come back with the answer."""
+    """One request about one member, or about one victim, where `member` is its number among those.
+
+    `owner` and `gang` come back with the answer; body: what is sent, where it is not made here.
+    """
 
     verb: Verb
     owner: Any
@@ -33,6 +36,7 @@ class Job(NamedTuple):
     member: int
     target: Assignment
     version: str = ""
+    body: bytes = b""
 
 
 class Answering(Protocol):
@@ -49,6 +53,9 @@ class Answering(Protocol):
 
     def veto(self, job: Job) -> Answer | None:
         """Return the answer to a bind that waited and must not be sent any more, or None."""
+
+    def obsolete(self, job: Job) -> bool:
+        """Whether a request about a victim is not wanted any more."""
 
 
 class Alarms:
@@ -135,13 +142,16 @@ class Pool:
         return len(self._queue) + len(self._later)
 
     def put(self, job: Job, at: float = 0.0) -> None:
-        """Queue a job. One with a time waits for it and then goes first, as do reads and deletions."""
+        """Queue a job. One with a time waits for it and then goes first, as do reads and deletions.
+
+        One about a victim is dropped, without an answer, if it is not wanted any more when its turn comes.
+        """
         if at > self._clock():
             self._number += 1
             number = self._number
             self._later[number] = job
             self._alarms.at(at, lambda: self._due(number))
-        elif at or job.verb is not Verb.BIND:
+        elif at or job.verb in (Verb.READ, Verb.DELETE, Verb.LOOK):
             self._queue.appendleft(job)
         else:
             self._queue.append(job)
@@ -188,6 +198,8 @@ class Pool:
                     if not self._queue:
                         return
                 job = self._queue.popleft()
+                if job.verb in ABOUT_VICTIMS and self._hearer.obsolete(job):
+                    continue
                 answer = await self._send(job)
                 self._adapt(answer)
                 self._hearer.listen(answer)
@@ -213,6 +225,15 @@ class Pool:
                         "DELETE", pod_path(job.target), body=deletion(job.target, job.version), timeout=self._timeout
                     )
                     return answers.DELETED
+                case Verb.LOOK:
+                    data = await self._api.request("GET", pod_path(job.target), timeout=self._timeout)
+                    return answers.read_pod(data, job.target.uid, Verb.LOOK)
+                case Verb.MARK | Verb.EVICT | Verb.REMOVE:
+                    self._guard()
+                    method, sub, kind = _ABOUT_A_VICTIM[job.verb]
+                    path = pod_path(job.target) + sub
+                    await self._api.request(method, path, body=job.body, content_type=kind, timeout=self._timeout)
+                    return Answer(job.verb, Kind.DONE)
         except RequestFailed as error:
             return answers.failed(job.verb, error)
 
@@ -236,6 +257,13 @@ class Pool:
                 self._good = 0
                 self.limit += 1
                 self.kick()
+
+
+_ABOUT_A_VICTIM = {
+    Verb.MARK: ("PATCH", "/status", STRATEGIC),
+    Verb.EVICT: ("POST", "/eviction", JSON),
+    Verb.REMOVE: ("DELETE", "", JSON),
+}
 
 
 def pod_path(target: Assignment) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from scheduler.binder.record import Failure
 from scheduler.cluster import feed
 from scheduler.model.bindrequest import BindRequest, GangOutcome
-from scheduler.model.decisions import Place
+from scheduler.model.decisions import Place, Victim
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod
 
@@ -42,6 +42,7 @@ class Api(Protocol):
         *,
         body: bytes | Mapping[str, Any] | None = None,
         params: Mapping[str, str | int] | None = None,
+        content_type: str = "application/json",
         timeout: float = 15.0,
     ) -> bytes:
         """Send it once. Raises `ApiError`, `Unreachable` or `OutcomeUnknown`."""
@@ -100,6 +101,13 @@ class PreStep(Protocol):
         """Take it back for these members, whether or not it had been made ready. Must not fail."""
 
 
+class Words(Protocol):
+    """What people read about an eviction."""
+
+    def eviction(self, place: Place, victim: Victim) -> str:
+        """Return why a victim goes, and for whom."""
+
+
 class Meter(Protocol):
     """Counters and durations; names without prefix, few label values."""
 
@@ -123,6 +131,9 @@ class NoMeter:
 POINTS = (
     "received",
     "adopted",
+    "before-first-eviction",
+    "after-first-eviction",
+    "victims-gone",
     "before-first-bind",
     "after-first-bind",
     "after-last-bind",
@@ -142,6 +153,10 @@ def observe_nothing(_point: str, _request: BindRequest) -> None:
     """Do nothing."""
 
 
-def no_victims(_place: Place) -> tuple[str, ...]:
-    """Return the uids that must be gone before a placement is bound: placements make no room so far."""
-    return ()
+def tell_nobody(_request: BindRequest, _place: Place, _victim: Victim) -> None:
+    """Do nothing."""
+
+
+def no_budgets(_pod: Pod) -> bool:
+    """Whether a disruption budget covers a pod: none is known."""
+    return False

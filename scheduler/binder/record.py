@@ -59,12 +59,38 @@ class Member(IntEnum):
     KEPT = 10
 
 
+class Fate(IntEnum):
+    """Where a victim is; fits a byte.
+
+    STAYS: nothing was asked of it yet. MARKING: the condition that says why it goes was ordered. EVICTING: its eviction
+    or deletion was ordered. DOUBTFUL: it is being read, because nobody knows. SIGNING: its eviction was accepted, and
+    the condition was ordered after it, because an eviction writes its own. LEAVING: it was accepted, or it was going
+    anyway. GONE: the watch says that it is gone or has ended.
+    """
+
+    STAYS = 0
+    MARKING = 1
+    EVICTING = 2
+    DOUBTFUL = 3
+    SIGNING = 4
+    LEAVING = 5
+    GONE = 6
+
+
 class Verb(StrEnum):
-    """What was asked of the API server about one pod."""
+    """What was asked of the API server about one pod: the first three about a member, the others about a victim."""
 
     BIND = "bind"
     READ = "read"
     DELETE = "delete"
+    MARK = "mark"
+    EVICT = "evict"
+    REMOVE = "remove"
+    LOOK = "look"
+
+
+ABOUT_VICTIMS = frozenset({Verb.MARK, Verb.EVICT, Verb.REMOVE, Verb.LOOK})
+READS = frozenset({Verb.READ, Verb.LOOK})
 
 
 class Kind(StrEnum):
@@ -143,14 +169,14 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     `resumed`: the request was found when the binder began, so members on their nodes were bound by it. `doubted` are
     members whose bind timed out, or may have been sent by a process that died: it may land until `doubted_until`.
     `trouble` is the cause of the last try that was worth repeating. `confirm_at`: when pods that the watch has not
-    shown are read.
+    shown are read. `fates` and `efforts` are of the victims, as `states` and `tries` of the members; `covered` are the
+    victims under a disruption budget; `cleared`: there are none any more.
     """
 
     index: int
     place: Place
     deadline: float
     resumed: bool = False
-    victims: tuple[str, ...] = ()
     timing: Timing = DEFAULT_TIMING
     phase: Phase = Phase.QUEUED
     states: bytes = b""
@@ -162,6 +188,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     expired: bool = False
     trouble: str = ""
     confirm_at: float = 0.0
+    fates: bytes = b""
+    efforts: bytes = b""
+    covered: frozenset[int] = frozenset()
+    cleared: bool = False
     ending: Phase = Phase.FAILED
     story: tuple[str, ...] = ()
 
@@ -225,19 +255,35 @@ class Withdraw:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Pods and nodes were looked at. `present`: members alive on their node already; `ended`: those that ran there."""
+    """Pods and nodes were looked at. `present`: members alive on their node already; `ended`: those that ran there.
+
+    Of the victims: those that are gone, those that are going, and those that a disruption budget covers.
+    """
 
     now: float
     failures: tuple[Failure, ...] = ()
     present: tuple[int, ...] = ()
     ended: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
+    covered: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class VictimsGone:
-    """These victims do not exist any more."""
+class VictimsSeen:
+    """What the watch showed of victims: those that are gone or have ended, and those that are being deleted."""
 
-    uids: tuple[str, ...]
+    now: float
+    gone: tuple[int, ...] = ()
+    leaving: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VictimsAnswered:
+    """Answers of the API server, by victim."""
+
+    now: float
+    answers: tuple[tuple[int, Answer], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,11 +309,16 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What the watch showed: members with the node that their pod is on, and members whose pod is gone."""
+    """What the watch showed: members with the node that their pod is on, and members whose pod is gone.
+
+    `barred`: members that cannot be bound there any more; told while victims are awaited, for whom nobody shall go in
+    vain. A bind itself finds out.
+    """
 
     now: float
     on: tuple[tuple[int, str], ...] = ()
     gone: tuple[int, ...] = ()
+    barred: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +336,18 @@ class Extend:
 
 
 Event: TypeAlias = (
-    Start | Refuse | Withdraw | Checked | VictimsGone | Prepared | Undone | Answered | Watched | Woke | Extend
+    Start
+    | Refuse
+    | Withdraw
+    | Checked
+    | VictimsSeen
+    | VictimsAnswered
+    | Prepared
+    | Undone
+    | Answered
+    | Watched
+    | Woke
+    | Extend
 )
 
 
@@ -304,9 +366,24 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class AwaitVictims:
-    """Say `VictimsGone` when these pods do not exist any more."""
+    """Say `VictimsSeen` when these victims are going or gone, and `Watched` when their gang cannot be bound any more.
 
-    uids: tuple[str, ...]
+    Until the gang leaves its phase, that is.
+    """
+
+    victims: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """Send one request for each victim, not before `at` (0: at once); answer each with `VictimsAnswered`.
+
+    What was not sent when the victim or the gang has moved on is not sent any more, and not answered.
+    """
+
+    verb: Verb
+    victims: tuple[int, ...]
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,4 +430,4 @@ class Finish:
     """The gang has ended; its record holds the outcome."""
 
 
-Effect: TypeAlias = Check | AwaitVictims | Prepare | Undo | Ask | Recall | Wake | Finish
+Effect: TypeAlias = Check | AwaitVictims | Clear | Prepare | Undo | Ask | Recall | Wake | Finish

@@ -53,6 +53,8 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "invariant_violations": ("Promises of the design that did not hold; each is a bug.", ("invariant",)),
     "binds": ("Bindings that were sent.", ()),
     "unbinds": ("Pods that were deleted because their gang could not start whole.", ()),
+    "evictions": ("Pods that were evicted to make room, or to drain a queue.", ("why",)),
+    "eviction_failures": ("Requests to evict that were refused or not answered.", ("cause",)),
     "bind_failures": ("Members that could not be bound.", ("cause",)),
     "gangs_ended": ("Gangs of bind requests that ended, by how.", ("phase",)),
     "gangs_unwound": ("Gangs that were unwound after some member was bound.", ()),

@@ -14,7 +14,6 @@ from scheduler.binder.record import (
     Answer,
     Answered,
     Ask,
-    AwaitVictims,
     Check,
     Checked,
     Effect,
@@ -35,7 +34,6 @@ from scheduler.binder.record import (
     Undo,
     Undone,
     Verb,
-    VictimsGone,
     Wake,
     Watched,
     Withdraw,
@@ -441,30 +439,6 @@ def test_a_member_that_is_deleted_before_its_bind_does() -> None:
         (got(2.0, (0, OK)), []),
         (Watched(2.1, gone=(1,)), [Recall(), asks(Verb.READ, 0)]),
     )
-
-
-def test_victims_are_awaited_and_everything_is_checked_again_after_them() -> None:
-    record = play(
-        gang(victims=("v1", "v2")),
-        (Start(1.0), [Wake(DEADLINE), Check(room=False)]),
-        (Checked(1.0), [AwaitVictims(("v1", "v2"))]),
-        (VictimsGone(("v1",)), []),
-        (VictimsGone(("v2",)), [Check(room=True)]),
-        (Checked(3.0), [Prepare((0, 1))]),
-    )
-    assert record.phase is Phase.PREPARING
-
-
-def test_victims_that_do_not_go_fail_the_gang_at_the_deadline() -> None:
-    record = play(
-        gang(victims=("v1",)),
-        (Start(1.0), [Wake(DEADLINE), Check(room=False)]),
-        (Checked(1.0), [AwaitVictims(("v1",))]),
-        (Woke(50.0), []),
-        (Woke(DEADLINE), [Finish()]),
-    )
-    assert record.phase is Phase.FAILED
-    assert causes(record)[0] == ("p0", "VictimsRemain", False)
 
 
 @pytest.mark.parametrize("event", [Refuse("StaleEpoch"), Withdraw()])

@@ -20,7 +20,7 @@ from scheduler.binder.record import Timing
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiError, OutcomeUnknown, Unreachable
 from scheduler.model.bindrequest import BindRequest, GangOutcome
-from scheduler.model.decisions import Assignment, Place
+from scheduler.model.decisions import Assignment, Place, Victim
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
 
@@ -68,7 +68,7 @@ def run(story: Coroutine[Any, Any, Any]) -> Any:
 
 @dataclass
 class Body:
-    """A pod as the server has it."""
+    """A pod as the server has it. takes: seconds to end (negative: it never does). guarded: by the one budget."""
 
     uid: str
     name: str
@@ -77,6 +77,9 @@ class Body:
     deleting: bool = False
     phase: str = "Pending"
     version: int = 1
+    takes: float = 1.0
+    mark: str = ""
+    guarded: bool = False
 
 
 @dataclass
@@ -110,6 +113,8 @@ class World:
         self.ended: dict[str, BindRequest] = {}
         self.faults: dict[tuple[str, str], list[str]] = {}
         self.down = False
+        self.budget = 0
+        self.evicted: list[tuple[float, str, str]] = []
         self.starts = False
         self.bound: list[tuple[float, str, str]] = []
         self.unbound_by_us: set[str] = set()
@@ -175,9 +180,12 @@ class World:
         self.touch(body, lag)
         return body
 
-    def place(self, name: str, minimum: int, *spots: tuple[str, str]) -> Place:
+    def place(self, name: str, minimum: int, *spots: tuple[str, str], victims: tuple[str, ...] = ()) -> Place:
         assignments = tuple(Assignment(self.pods[pod].uid, "ns", pod, node) for pod, node in spots)
-        return Place(f"muster/ns/{name}", f"uid-{name}", "ns", name, "v1", "PodGroup", minimum, assignments)
+        named = [self.pods[victim] for victim in victims]
+        going = tuple(Victim(body.uid, "ns", body.name, body.node, "muster/ns/low", "low") for body in named)
+        group = f"muster/ns/{name}"
+        return Place(group, f"uid-{name}", "ns", name, "v1", "PodGroup", minimum, assignments, victims=going)
 
     def request(self, name: str, *gangs: Place, epoch: int = 1, deadline: float = 20.0) -> BindRequest:
         self._version += 1
@@ -215,7 +223,8 @@ class World:
             return
         body.deleting = True
         self.touch(body)
-        self.loop.call_later(1.0, lambda: self._gone(body))
+        if body.takes >= 0:
+            self.loop.call_later(body.takes, lambda: self._gone(body))
 
     def _gone(self, body: Body) -> None:
         if self.pods.get(body.name) is body:
@@ -255,7 +264,11 @@ class World:
     async def call(self, life: Life, method: str, path: str, body: bytes | None) -> bytes:
         parts = path.split("/")
         name = parts[6]
-        verb = {"POST": "bind", "GET": "read", "DELETE": "delete"}[method]
+        verb = {"POST": "bind", "GET": "read", "DELETE": "delete", "PATCH": "mark"}[method]
+        if path.endswith("/eviction"):
+            verb = "evict"
+        elif verb == "delete" and body is not None and b"resourceVersion" not in body:
+            verb = "remove"
         if life.dead:
             await asyncio.Event().wait()
         if method != "GET":
@@ -293,6 +306,8 @@ class World:
             raise ApiError(404, "NotFound", "no such pod")
         if verb == "read":
             return self._json(body)
+        if verb in ("mark", "evict", "remove"):
+            return self._clear(verb, body, sent)
         if verb == "delete":
             guard = sent["preconditions"]
             if guard["uid"] != body.uid or guard["resourceVersion"] != str(body.version):
@@ -309,6 +324,26 @@ class World:
         if self.starts:
             self.loop.call_later(0.5, lambda: self._run_pod(body))
         return b'{"kind":"Status","status":"Success"}'
+
+    def _clear(self, verb: str, body: Body, sent: dict[str, Any]) -> bytes:
+        """Serve a request about a victim. An eviction writes a condition of its own, as the API server does."""
+        guard = sent["metadata"] if verb == "mark" else sent.get("deleteOptions", sent)["preconditions"]
+        if guard["uid"] != body.uid:
+            raise ApiError(422 if verb == "mark" else 409, "Conflict", "another pod")
+        if verb == "mark":
+            body.mark = sent["status"]["conditions"][0]["message"]
+            self.touch(body)
+            return b"{}"
+        if verb == "evict":
+            if body.guarded and not body.deleting:
+                if self.budget <= 0:
+                    text = b'{"details":{"causes":[{"reason":"DisruptionBudget"}]}}'
+                    raise ApiError(429, "TooManyRequests", "budget", None, text)
+                self.budget -= 1
+            body.mark = "Eviction API: evicting"
+        self.evicted.append((self.clock(), verb, body.name))
+        self.remove_pod(body.name, by_us=True)
+        return b"{}"
 
     def _run_pod(self, body: Body) -> None:
         if self.pods.get(body.name) is body and not body.deleting:
@@ -400,6 +435,7 @@ class _Api:
         *,
         body: bytes | Mapping[str, Any] | None = None,
         params: Mapping[str, str | int] | None = None,
+        content_type: str = "application/json",
         timeout: float = 15.0,
     ) -> bytes:
         assert body is None or isinstance(body, bytes)
