@@ -34,14 +34,15 @@ HOLD = "scenarios.muster.sh/hold"
 SEEN = 60.0
 """Seconds that a watch may lag behind on a busy machine."""
 _COUNTED = {
-    "nodes": "/api/v1/nodes",
-    "persistentvolumes": "/api/v1/persistentvolumes",
-    "persistentvolumeclaims": "/api/v1/persistentvolumeclaims",
-    "priorityclasses": "/apis/scheduling.k8s.io/v1/priorityclasses",
-    "storageclasses": "/apis/storage.k8s.io/v1/storageclasses",
-    "csidrivers": "/apis/storage.k8s.io/v1/csidrivers",
-    "csinodes": "/apis/storage.k8s.io/v1/csinodes",
-    "csistoragecapacities": "/apis/storage.k8s.io/v1/csistoragecapacities",
+    "nodes": ["/api/v1/nodes"],
+    "persistentvolumes": ["/api/v1/persistentvolumes"],
+    "persistentvolumeclaims": ["/api/v1/persistentvolumeclaims"],
+    "priorityclasses": ["/apis/scheduling.k8s.io/v1/priorityclasses"],
+    "queues": ["/apis/scheduling.muster.sh/v1alpha1/queues", "/apis/scheduling.volcano.sh/v1beta1/queues"],
+    "storageclasses": ["/apis/storage.k8s.io/v1/storageclasses"],
+    "csidrivers": ["/apis/storage.k8s.io/v1/csidrivers"],
+    "csinodes": ["/apis/storage.k8s.io/v1/csinodes"],
+    "csistoragecapacities": ["/apis/storage.k8s.io/v1/csistoragecapacities"],
 }
 """What the scheduler is waited for to have seen, before pods are made: plural -> where all of it is listed."""
 _HAVE_PODS = ("Pod", "Job", "Deployment")
@@ -74,6 +75,9 @@ class SchedulerProcess(Protocol):
 
     def known(self, what: str) -> int:
         """How many objects of a resource are in its picture of the cluster."""
+
+    def figure(self, name: str) -> int:
+        """One of its metrics, with its labels."""
 
 
 class World(Observer):
@@ -129,7 +133,7 @@ class World(Observer):
                 "value": value,
             }
             try:
-                self.rest.create(_COUNTED["priorityclasses"], body)
+                self.rest.create(_COUNTED["priorityclasses"][0], body)
                 self._unseen.add("priorityclasses")
             except ApiError as error:
                 if error.status != 409:
@@ -199,11 +203,18 @@ class World(Observer):
         while self._unseen and self._scheduler.running():
             plural = min(self._unseen)
             deadline = time.monotonic() + SEEN
-            while (known := self._scheduler.known(plural)) != (there := len(self.rest.list(_COUNTED[plural]))):
+            while (known := self._scheduler.known(plural)) != (there := self._count(plural)):
                 if time.monotonic() > deadline:
                     raise Unmet(f"of {there} {plural} the scheduler has seen {known} after {SEEN:g} s")
                 time.sleep(POLL)
             self._unseen.remove(plural)
+
+    def _count(self, plural: str) -> int:
+        return sum(len(self.rest.list(path)) for path in _COUNTED[plural])
+
+    def _expect_metrics(self, wanted: Mapping[str, object], _: list[Json]) -> list[str]:
+        found = {name: self._scheduler.figure(name) for name in wanted}
+        return [f"{name} is {found[name]}, wanted {want}" for name, want in wanted.items() if found[name] != want]
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
