@@ -17,6 +17,9 @@ from tests.differential.muster import Answer, Muster
 
 Json = dict[str, Any]
 
+_FEATURES = "NodeDeclaredFeatures"
+"""A kubelet learns nothing by the end of pods: see docs/deviations.md for the class and the order."""
+
 
 def compare(question: Json, oracle: Oracle, muster: Muster) -> str | None:
     """Ask both sides about one case. Returns how they differ ("" = they do not), None for a case that is not valid."""
@@ -73,6 +76,7 @@ def difference(stored: Json, theirs: Json, ours: Answer) -> str:
         if any(one["code"] == "Error" for one in rejections):
             continue  # a failure of kube-scheduler, which tries again; it has no class
         lasting = [one["plugin"] for one in rejections if one["code"] == "UnschedulableAndUnresolvable"]
+        lasting += [_FEATURES] if any(one["plugin"] == _FEATURES for one in rejections) else []
         if not lasting and any(one["plugin"] == "PodTopologySpread" for one in rejections):
             lasting = _missing_labels(stored, name)
         if bool(lasting) == (name in ours.helped):
@@ -87,15 +91,15 @@ def difference(stored: Json, theirs: Json, ours: Answer) -> str:
 def _told(stored: Json, theirs: Json) -> dict[str, int] | None:
     """What kube-scheduler says, with the number of nodes; None where it has another way to say it.
 
-    That is so for nodes that it does not look at because others are named, where it fails, and for volumes and several
-    spread constraints, of which it names the problems in another order.
+    That is so for nodes that it does not look at because others are named, where it fails, and for volumes, several
+    spread constraints and features of the kubelet, of which it names the problems in another order.
     """
     spec = stored["incoming"][0]["spec"]
     if spec.get("volumes") or len(spec.get("topologySpreadConstraints", ())) > 1:
         return None
     counts: dict[str, int] = {}
-    for first, *_ in theirs["rejected"].values():
-        if first["code"] == "Error" or not first["plugin"]:
+    for first, *others in theirs["rejected"].values():
+        if first["code"] == "Error" or not first["plugin"] or any(one["plugin"] == _FEATURES for one in others):
             return None
         for reason in set(first["reasons"]):
             counts[reason] = counts.get(reason, 0) + 1

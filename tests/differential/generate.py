@@ -16,7 +16,7 @@ from tests.differential.volumes import Volumes
 
 Json = dict[str, Any]
 
-FAMILIES = ("selectors", "taints", "resources", "resize", "ports", "interpod", "spread", "volumes")
+FAMILIES = ("selectors", "taints", "resources", "resize", "ports", "interpod", "spread", "volumes", "features")
 """Families of fields; a name in `generate(families=...)` turns it on."""
 
 ZONE, RACK, HOSTNAME = "topology.kubernetes.io/zone", "rack", "kubernetes.io/hostname"
@@ -24,6 +24,9 @@ NAMESPACES = {"ns-a": {"team": "ml", "env": "prod"}, "ns-b": {"team": "web"}, "n
 GPU, HUGE = "example.com/gpu", "hugepages-2Mi"
 _NUMBERS = ("1", "2", "007", "10", "1.5", "abc", "", "9223372036854775807")
 _TAINT_KEYS = ("a", "b", "node.kubernetes.io/not-ready", "node.kubernetes.io/unschedulable", "nvidia.com/gpu")
+_FEATURES = (
+    "RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport", "VolumeBindMountOptions", "Other",
+)  # fmt: skip
 _EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 _NODE_VALUES: dict[str, Sequence[str]] = {
     ZONE: ("a", "b", "c"), RACK: ("r1", "r2"), "disk": ("ssd", "hdd"), "tier": ("spot", ""), "size": _NUMBERS,
@@ -135,6 +138,8 @@ class _Case:
                     {"key": key, "effect": effect, **({"value": self.pick("", "1", "2")} if self.chance(0.7) else {})}
                     for key, effect in sorted(taints)
                 ]
+        if "features" in self.on and self.chance(0.85):
+            node["status"]["declaredFeatures"] = sorted(name for name in _FEATURES if self.chance(0.6))
         return node
 
     def allocatable(self) -> Json:
@@ -181,6 +186,8 @@ class _Case:
             spec["tolerations"] = [self.toleration() for _ in range(self.pick(0, 0, 1, 1, 2, 3))]
         if "ports" in self.on:
             self.ports(spec)
+        if "features" in self.on:
+            self.features(spec)
         if self.storage is not None:
             self.storage.attach(pod)
         if "interpod" in self.on and self.chance(0.9 if kind == "incoming" else 0.2 if self.alike else 0.5):
@@ -305,6 +312,25 @@ class _Case:
         if operator in ("Exists", "DoesNotExist"):
             return {"key": key, "operator": operator}
         return {"key": key, "operator": operator, "values": self.some(values, 1, 2)}
+
+    def features(self, spec: Json) -> None:
+        """What needs a feature of the kubelet, and what almost does."""
+        if self.chance(0.4):
+            spec["hostNetwork"] = self.chance(0.7)
+            spec["hostUsers"] = self.chance(0.3)
+        containers = [*spec["containers"], *spec.get("initContainers", ())]
+        if self.chance(0.4):
+            container = self.pick(*containers)
+            container.setdefault("restartPolicy", "Never")
+            codes = {"operator": self.pick("In", "NotIn"), "values": [42]}
+            action = self.pick("Restart", "RestartAllContainers", "RestartAllContainers")
+            container["restartPolicyRules"] = [{"action": action, "exitCodes": codes}]
+        if self.chance(0.4) and self.storage is None:
+            spec["volumes"] = [{"name": "scratch", "emptyDir": {}}]
+            mount: Json = {"name": "scratch", "mountPath": "/scratch"}
+            if self.chance(0.7):
+                mount["bindMountOptions"] = self.some(("noexec", "nodev", "nosuid"), 1, 2)
+            self.pick(*containers)["volumeMounts"] = [mount]
 
     def toleration(self) -> Json:
         toleration: Json = {}

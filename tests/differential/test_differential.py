@@ -54,7 +54,8 @@ def test_the_generator_gives_both_answers_and_every_field() -> None:
         "initContainers", "overhead", "hugepages-2Mi", "allocatedResources", "hostPort", "hostIP", "SCTP",
         "podAffinity", "podAntiAffinity", "namespaceSelector", "matchLabelKeys", "mismatchLabelKeys", "minDomains",
         "nodeTaintsPolicy", "deletionTimestamp", "Succeeded", "gone", "persistentVolumeClaim", "ephemeral",
-        "selected-node", "allowedTopologies", "preventPodSchedulingIfMissing", "rbd",
+        "selected-node", "allowedTopologies", "preventPodSchedulingIfMissing", "rbd", "declaredFeatures", "hostUsers",
+        "RestartAllContainers", "bindMountOptions",
     ):  # fmt: skip
         assert sum(field in text for text in texts) > 5, field
 

@@ -20,6 +20,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -92,6 +93,12 @@ type response struct {
 func main() {
 	klog.SetOutput(os.Stderr)
 	metrics.Register()
+	// Alpha, but what needs a feature of the kubelet: without them the API server drops or refuses such fields.
+	gates := map[string]bool{"UserNamespacesHostNetworkSupport": true, "VolumeBindMountOptions": true}
+	if err := feature.DefaultMutableFeatureGate.SetFromMap(gates); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	profile, err := defaultProfile()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
