@@ -25,33 +25,59 @@ from scheduler.placement.problem import (
     dump,
 )
 from scheduler.placement.relax import explain
+from scheduler.placement.room import make_room
+from scheduler.placement.room_check import verify_room
 from scheduler.placement.verify import verify
+from scheduler.placement.victims import (
+    AtMostEvicted,
+    MadeRoom,
+    MustFree,
+    Resident,
+    RoomBug,
+    RoomRow,
+    RunningGang,
+    VictimProblem,
+    WhileOver,
+    cost_of,
+)
 
 __all__ = [
     "NODE",
     "SLOTS",
     "Apart",
     "AtMost",
+    "AtMostEvicted",
     "BadProblem",
     "BestDomain",
     "Budget",
     "Demand",
     "Explanation",
     "Infeasible",
+    "MadeRoom",
     "Minimum",
+    "MustFree",
     "NodeView",
     "Objective",
     "Placement",
     "PlacementBug",
     "PlacementProblem",
+    "Resident",
+    "RoomBug",
+    "RoomRow",
     "Rule",
+    "RunningGang",
     "Shortage",
     "UnsupportedRule",
+    "VictimProblem",
+    "WhileOver",
     "Within",
+    "cost_of",
     "dump",
     "explain",
+    "make_room",
     "place",
     "verify",
+    "verify_room",
     "warm_up",
 ]
 

@@ -95,12 +95,19 @@ class Model:
         """Return the largest sum of weight x variable that their ranges allow; weights are not negative."""
         return sum(weight * self._highs[variable] for variable, weight in zip(variables, weights, strict=True))
 
-    def minimize(self, variables: Sequence[int]) -> None:
-        """Ask for the smallest sum of these variables."""
+    def minimize(self, variables: Sequence[int], weights: Sequence[int] | None = None) -> None:
+        """Ask for the smallest sum of these variables (each times its weight), whatever was asked for before."""
+        self._proto.clear_objective()
         objective = self._proto.objective
         objective.vars.extend(variables)
-        objective.coeffs.extend([1] * len(variables))
+        objective.coeffs.extend([1] * len(variables) if weights is None else weights)
         self.has_objective = True
+
+    def hint(self, values: Sequence[int]) -> None:
+        """Give values of all variables made so far as a place to begin."""
+        self._proto.clear_solution_hint()
+        self._proto.solution_hint.vars.extend(range(len(values)))
+        self._proto.solution_hint.values.extend(values)
 
     def maximize(self, variables: Sequence[int]) -> None:
         """Ask for the largest sum of these variables."""

@@ -112,19 +112,19 @@ def _segment(search: _Search, segment: int, nodes: NDArray[np.bool_], classes: C
     return Status.UNKNOWN
 
 
-def _demand_rows(search: _Search, model: Model) -> list[int]:
+def demand_rows(instance: Instance, model: Model, best: Draft | None = None) -> list[int]:
     """Add one variable for each demand, and the rows of the composition; with `maximize` more than the incumbent."""
-    composition = search.instance.composition
+    composition = instance.composition
     counts = [model.variable(low, high) for low, high in zip(composition.lows, composition.highs, strict=True)]
     for demands, count in composition.floors:
         model.row([counts[d] for d in demands], [1] * len(demands), count, None)
     for weights, limit in composition.ceilings:
         model.row([counts[d] for d in weights], list(weights.values()), None, limit)
-    if search.instance.problem.maximize:
-        if search.best is not None:
-            model.row(counts, [1] * len(counts), sum(search.best.counts) + 1, None)
+    if instance.problem.maximize:
+        if best is not None:
+            model.row(counts, [1] * len(counts), sum(best.counts) + 1, None)
         model.maximize(counts)
-    elif search.instance.open and composition.lows != composition.highs:
+    elif instance.open and composition.lows != composition.highs:
         model.minimize(counts)
     return counts
 
@@ -178,7 +178,7 @@ def _by_patterns(search: _Search, segment: int, nodes: NDArray[np.bool_], classe
     instance = search.instance
     sizes = _sizes(classes, nodes)
     model = Model()
-    counts = _demand_rows(search, model)
+    counts = demand_rows(instance, model, search.best)
     cover: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in instance.kinds]
     used: list[tuple[int, Ints, int]] = []
     for number, patterns in enumerate(classes.patterns):
@@ -222,7 +222,7 @@ def _by_integers(search: _Search, segment: int, nodes: NDArray[np.bool_]) -> Sta
     if sum(int(np.count_nonzero(cap)) for cap in caps) > largest:
         return Status.UNKNOWN
     model = Model()
-    counts = _demand_rows(search, model)
+    counts = demand_rows(instance, model, search.best)
     variables: list[dict[int, int]] = []
     for number, cap in enumerate(caps):
         hosts = np.flatnonzero(cap).tolist()
@@ -250,7 +250,7 @@ def _node_rows(
     nodes: NDArray[np.bool_],
 ) -> None:
     """What holds on one node: amounts (also those that are spent once), apart, exclusive."""
-    spent = [_spent(instance, model, variables, caps, number) for number in range(len(instance.shared))]
+    spent = [spent_once(instance, model, variables, caps, number) for number in range(len(instance.shared))]
     for row in range(len(instance.rows)):
         asking = [n for n, kind in enumerate(instance.kinds) if row in kind.rows]
         wanted = sum((caps[n].astype(np.float64) * float(instance.kinds[n].need[row]) for n in asking), np.float64(0))
@@ -264,6 +264,17 @@ def _node_rows(
                 needs = [*(int(instance.kinds[n].need[row]) for n in here), *(amount for amount, _ in flags)]
                 held = [*(variables[n][node] for n in here), *(flag for _, flag in flags)]
                 model.row(held, needs, None, int(instance.free[row, node]))
+    apart_rows(instance, model, variables, caps, nodes)
+
+
+def apart_rows(
+    instance: Instance,
+    model: Model,
+    variables: list[dict[int, int]],
+    caps: list[Ints],
+    nodes: NDArray[np.bool_],
+) -> None:
+    """Add who may not be on a node with whom, and how many of several kinds together."""
     several = [part for part in instance.node_limits if len(part[0]) > 1]
     for node in np.flatnonzero(nodes).tolist():
         for kinds, limit in several:
@@ -283,7 +294,7 @@ def _node_rows(
                     model.row([variable, side], [1, cap], None, cap)
 
 
-def _spent(
+def spent_once(
     instance: Instance, model: Model, variables: list[dict[int, int]], caps: list[Ints], number: int
 ) -> dict[int, int]:
     """Return, for each node that would pay it, whether a shared amount is spent there."""

@@ -1,0 +1,73 @@
+"""The order in which victims are looked at: by name, then by what they are, so that the order in which they were given
+decides nothing. The answer is given back in the numbers of the question."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scheduler.placement.problem import PlacementProblem
+from scheduler.placement.victims import (
+    AtMostEvicted,
+    MadeRoom,
+    MustFree,
+    RoomRow,
+    RunningGang,
+    VictimProblem,
+    WhileOver,
+)
+
+
+def in_order(problem: VictimProblem) -> tuple[VictimProblem, list[int]]:
+    """Return the question with its residents and gangs in order, and the old number of each resident."""
+    gang_of = problem.gang_of
+
+    def key(number: int) -> tuple[object, ...]:
+        one = problem.residents[number]
+        gang = problem.gangs[gang_of[number]]
+        return (one.name, one.node, one.runtime, one.holds.tolist(), gang.priority, len(gang.residents), gang.minimum)
+
+    order = sorted(range(len(problem.residents)), key=key)
+    new = {old: place for place, old in enumerate(order)}
+
+    def moved(residents: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(sorted(new[resident] for resident in residents))
+
+    gangs = [
+        RunningGang(
+            moved(gang.residents),
+            gang.minimum,
+            tuple(sorted((moved(residents), least) for residents, least in gang.roles)),
+            gang.fixed,
+            gang.priority,
+        )
+        for gang in problem.gangs
+    ]
+    gangs.sort(key=lambda gang: gang.residents)
+    rows: list[RoomRow] = []
+    for row in problem.rows:
+        match row:
+            case AtMostEvicted(residents, most):
+                rows.append(AtMostEvicted(moved(residents), most))
+            case MustFree(amounts, least):
+                rows.append(MustFree(tuple(sorted((new[r], amount) for r, amount in amounts)), least))
+            case WhileOver(residents, over):
+                rows.append(WhileOver(moved(residents), over))
+    refine = problem.refine
+
+    def back(gone: frozenset[int]) -> PlacementProblem:
+        assert refine is not None
+        return refine(frozenset(order[resident] for resident in gone))
+
+    ordered = VictimProblem(
+        problem.problem,
+        tuple(problem.residents[old] for old in order),
+        tuple(gangs),
+        tuple(rows),
+        None if refine is None else back,
+    )
+    return ordered, order
+
+
+def moved_back(made: MadeRoom, order: list[int]) -> MadeRoom:
+    """Return the answer in the old numbers."""
+    return replace(made, evicted=tuple(sorted(order[resident] for resident in made.evicted)))

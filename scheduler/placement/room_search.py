@@ -1,0 +1,171 @@
+"""Who has to go so that something fits: the order in which that is decided, each step as soon as it is provably right.
+
+Nobody, when it fits as things are. "Impossible", when it does not fit with everybody gone. Else the lowest priority up
+to which victims suffice is found by halving, and of the victims up to it the solver chooses the cheapest set, domain
+by domain where all pods must be in one. What is chosen is placed by the engine like any other question; where the
+exact question (`refine`) says no after all, somebody outside of that set must go too, and the search goes on. When the
+budget or the rounds end, a set grown in order of cost, from which everybody who need not go is put back, is the answer:
+minimal, not proven to be the cheapest.
+
+Invariant: neither "proven" nor "optimal" is said because time ran out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from scheduler.placement.bounds import bound
+from scheduler.placement.cpsat import LARGEST_MODEL, Clock
+from scheduler.placement.engine import place
+from scheduler.placement.facts import refuse
+from scheduler.placement.instance import build
+from scheduler.placement.problem import Infeasible, Placement, PlacementProblem
+from scheduler.placement.room_greedy import grow, put_back
+from scheduler.placement.room_lots import pieces
+from scheduler.placement.room_model import Chosen, RoomModel
+from scheduler.placement.victims import MadeRoom, MustFree, VictimProblem
+
+_ROUNDS = 24
+"""So many sets that the exact question refuses are learnt from; then the answer is grown."""
+
+
+@dataclass(slots=True)
+class _Best:
+    """The cheapest set known so far that is not refused yet. proven: none is cheaper."""
+
+    evicted: frozenset[int] | None = None
+    cost: tuple[int, int, int] | None = None
+    proven: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Search:
+    problem: VictimProblem
+    clock: Clock = field(init=False)
+    refused: list[frozenset[int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.clock = Clock(self.problem.problem.budget, self.problem.problem.seed)
+
+    def run(self) -> MadeRoom | Infeasible:
+        """Decide a question whose residents are in order."""
+        problem = self.problem
+        if self._frees(frozenset()):
+            placed = place(problem.without(()))
+            if isinstance(placed, Placement):
+                return MadeRoom(placed, (), True)
+            if not problem.gangs:
+                return placed
+        levels = sorted({gang.priority for gang in problem.gangs}) or [0]
+        everybody = self._all_up_to(levels[-1])
+        if not self._frees(everybody):
+            return self._no(problem.freed(everybody), proven=True, cause="rules")
+        widest = place(problem.freed(everybody))
+        if isinstance(widest, Infeasible) and widest.proven:
+            return widest
+        proven = True
+        for level in levels[self._threshold(levels) :]:
+            made, certain = self._at(level)
+            if made is not None:
+                return replace(made, optimal=made.optimal and proven)
+            proven &= certain
+        return self._no(problem.freed(everybody), proven=proven, cause="search" if proven else "budget")
+
+    def _all_up_to(self, priority: int) -> frozenset[int]:
+        return frozenset(pieces(self.problem, priority).residents)
+
+    def _frees(self, gone: frozenset[int]) -> bool:
+        """Whether what must go can go with these."""
+        return all(
+            sum(amount for resident, amount in row.amounts if resident in gone) >= row.least
+            for row in self.problem.rows
+            if isinstance(row, MustFree)
+        )
+
+    def _no(
+        self, problem: PlacementProblem, *, proven: bool, cause: Literal["rules", "bound", "search", "budget"]
+    ) -> Infeasible:
+        return refuse(build(problem), None, proven=proven, cause=cause)
+
+    def _threshold(self, levels: list[int]) -> int:
+        """Return the number of the first level up to which victims could suffice when no limit held them back."""
+        low, high = 0, len(levels) - 1
+        while low < high:
+            middle = (low + high) // 2
+            gone = self._all_up_to(levels[middle])
+            enough = self._frees(gone)
+            if enough:
+                answer = place(self.problem.freed(gone))
+                enough = isinstance(answer, Placement) or not answer.proven
+            if enough:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _at(self, level: int) -> tuple[MadeRoom | None, bool]:
+        """Return the answer with victims up to a level, and whether "none" is certain."""
+        certain = True
+        for turn in range(_ROUNDS):
+            best = self._cheapest(level, apart=turn > 0)
+            certain &= best.proven
+            if best.evicted is None:
+                if best.proven:
+                    return None, certain
+                break
+            placed = place(self.problem.without(best.evicted))
+            if isinstance(placed, Placement):
+                made = MadeRoom(placed, tuple(sorted(best.evicted)), certain)
+                return (made if certain else self._minimal(made)), certain
+            certain &= placed.proven
+            self.refused.append(best.evicted)
+        grown = grow(self.problem, level, self._fits)
+        if grown is None:
+            return None, False
+        placed = place(self.problem.without(grown))
+        if isinstance(placed, Infeasible):
+            return None, False
+        return MadeRoom(placed, tuple(sorted(grown)), False), False
+
+    def _fits(self, gone: frozenset[int]) -> bool:
+        return self._frees(gone) and isinstance(place(self.problem.without(gone)), Placement)
+
+    def _minimal(self, made: MadeRoom) -> MadeRoom:
+        """Put back whoever need not go."""
+        gone = put_back(self.problem, frozenset(made.evicted), self._fits)
+        placed = place(self.problem.without(gone))
+        assert isinstance(placed, Placement)
+        return MadeRoom(placed, tuple(sorted(gone)), made.optimal)
+
+    def _cheapest(self, level: int, *, apart: bool) -> _Best:
+        """Return the cheapest set of victims up to a level, segment by segment."""
+        problem = self.problem
+        instance = build(problem.freed(self._all_up_to(level)))
+        best = _Best()
+        if instance.composition.contradicts():
+            return best
+        bounds = bound(instance)
+        ids = instance.segment_ids()
+        segments = [int(s) for s in np.lexsort((-bounds.room,)) if bounds.alive[s]]
+        for runs, segment in enumerate(segments):
+            if runs >= problem.problem.budget.max_domains:
+                best.proven = False
+                break
+            nodes = ids == segment
+            near = nodes & np.logical_or.reduce([kind.cap > 0 for kind in instance.kinds])
+            found = pieces(problem, level, apart=apart, near=near)
+            model = RoomModel(problem, instance, found, near)
+            if sum(int(np.count_nonzero(near & (kind.cap > 0))) for kind in instance.kinds) > LARGEST_MODEL:
+                best.proven = False
+                continue
+            model.build()
+            if self.refused:
+                model.forbid(self.refused)
+            chosen: Chosen = model.solve(self.clock, best.cost)
+            best.proven &= chosen.proven
+            if chosen.cost is not None and (best.cost is None or chosen.cost < best.cost):
+                best.evicted, best.cost = chosen.evicted, chosen.cost
+        return best
