@@ -1,0 +1,382 @@
+"""How much each queue is entitled to, and how much more each may use. Pure arithmetic: arrays in, arrays out.
+
+Decided here, for each resource by itself, from the root down, in exact integers:
+
+- `entitlements`: each queue first gets its guarantee, then what it wants up to `deserved`, then a part of the surplus
+  up to its limit. Each of the three is given by priority, highest first; queues of one priority divide what does not
+  suffice: guarantees and deserved in proportion, the surplus by weight. What a queue wants is what it and everything
+  below it use and ask for, and never less than its guarantee, which is held while idle.
+- `headroom`: what a queue may use beyond what it uses now: less than its limit and those above it leave, and less than
+  what the guarantees beside it keep.
+
+Fields that are not set: an inner queue guarantees and deserves what those below it do, a leaf 0; the limit is that of
+the queue above. A weight of 0 gives no part of the surplus.
+
+Rows are queues, columns resources, values int64 (cpu in millicores, everything else in base units).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.model.filling import CEILING, Index, Ints, Reweigh, fill, sums, sums_before
+from scheduler.model.queues import UNLIMITED, Queue
+from scheduler.model.resources import Amounts
+
+UNSET = -2
+"""A field that a queue does not have; UNLIMITED (-1) is one that it has."""
+
+_FINE = 1 << 24
+"""Weights that usage history scales are rounded to this part of the largest of their round."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Structure:
+    """A tree of queues. parent: the row of the queue above, -1 for the root. rank: place by name, which decides ties.
+
+    levels: rows by depth, the root first; those below one queue stand together.
+    """
+
+    parent: Index
+    rank: Index
+    levels: tuple[Index, ...]
+
+    @classmethod
+    def of(cls, parent: Sequence[int], names: Sequence[str]) -> Structure:
+        """Make it from the row above each row. ValueError: not one tree with one root."""
+        above = np.asarray(parent, dtype=np.intp)
+        rank = np.empty(above.size, dtype=np.intp)
+        rank[sorted(range(above.size), key=lambda row: names[row])] = np.arange(above.size)
+        levels = [np.flatnonzero(above == -1)]
+        below: list[list[int]] = [[] for _ in range(above.size)]
+        for row, up in enumerate(above.tolist()):
+            if up >= 0:
+                below[up].append(row)
+        while levels[-1].size:
+            levels.append(np.asarray([row for up in levels[-1].tolist() for row in below[up]], dtype=np.intp))
+        levels.pop()
+        if len(levels) == 0 or levels[0].size != 1 or sum(level.size for level in levels) != above.size:
+            raise ValueError("queues are not one tree with one root")
+        return cls(above, rank, tuple(levels))
+
+    @property
+    def root(self) -> int:
+        """The row of the root."""
+        return int(self.levels[0][0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fields:
+    """What the queues say, (queues, resources) each; UNSET and UNLIMITED are told apart. weight: thousandths.
+
+    priority: (queues,).
+    """
+
+    guarantee: Ints
+    deserved: Ints
+    limit: Ints
+    weight: Ints
+    priority: Ints
+
+    @classmethod
+    def of(cls, queues: Sequence[Queue], resources: Sequence[str]) -> Fields:
+        """Read them from queues, in the order given."""
+        column = {name: number for number, name in enumerate(resources)}
+        size = (len(queues), len(resources))
+        guarantee, deserved, limit = (np.full(size, UNSET, dtype=np.int64) for _ in range(3))
+        weight = np.empty(size, dtype=np.int64)
+        weight[:] = np.asarray([queue.weight for queue in queues], dtype=np.int64)[:, None]
+        for row, queue in enumerate(queues):
+            for table, values in (
+                (guarantee, queue.guarantee),
+                (deserved, queue.deserved),
+                (limit, queue.limit),
+                (weight, queue.weights),
+            ):
+                for name, value in values:
+                    if name in column:
+                        table[row, column[name]] = min(value, CEILING)
+        return cls(guarantee, deserved, limit, weight, np.asarray([queue.priority for queue in queues], dtype=np.int64))
+
+    def named(self, structure: Structure) -> NDArray[np.bool_]:
+        """Return where a resource counts for a queue: it, one beside it or one above it says something about it.
+
+        Where nobody in the tree says anything about any resource, all count. An unlimited limit says nothing.
+        """
+        says = (self.guarantee != UNSET) | (self.deserved != UNSET) | (self.limit >= 0)
+        if not says.any():
+            return np.ones_like(says)
+        beside = np.zeros_like(says)
+        inner = structure.parent >= 0
+        np.logical_or.at(beside, structure.parent[inner], says[inner])
+        counts = says.copy()
+        for level in structure.levels[1:]:
+            up = structure.parent[level]
+            counts[level] = beside[up] | counts[up]
+        return counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """How past usage shifts the surplus. used: (queues, resources), the part of the capacity, 0 to 1. factor: k, >= 0.
+
+    on "surplus": the weight of a queue in a round is max(0, w + k (w - u)), w being its part of the weights of those
+    that still want something in that round; where that leaves nobody a weight, plain weights count.
+    on "weights": the weight of a queue is w / (1 + k u / w), w being its part of the weights of its priority.
+    """
+
+    used: NDArray[np.float64]
+    factor: float = 1.0
+    on: str = "surplus"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Level:
+    """The queues of one depth, sorted by parent, priority (highest first), name.
+
+    rows: those queues. classes: where runs of one parent and priority start. class_of: for each row. first: for each
+    class, the first class of its parent. group_of: the number of the parent of each class. groups: the row where the
+    queues of each parent start. parents: their rows.
+    """
+
+    rows: Index
+    classes: Index
+    class_of: Index
+    first: Index
+    group_of: Index
+    groups: Index
+    parents: Index
+
+
+def _level(structure: Structure, rows: Index, priority: Ints) -> _Level:
+    order = np.lexsort((structure.rank[rows], -priority[rows], structure.parent[rows]))
+    rows = rows[order]
+    parent, mine = structure.parent[rows], priority[rows]
+    new_group = np.ones(rows.size, dtype=bool)
+    new_group[1:] = parent[1:] != parent[:-1]
+    new_class = new_group.copy()
+    new_class[1:] |= mine[1:] != mine[:-1]
+    classes, groups = np.flatnonzero(new_class), np.flatnonzero(new_group)
+    class_of, group_of = np.cumsum(new_class) - 1, (np.cumsum(new_group) - 1)[classes]
+    return _Level(rows, classes, class_of, class_of[groups][group_of], group_of, groups, parent[groups])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claims:
+    """What each queue may claim, with everything below it; (resources, queues), each at least the one before.
+
+    guarantee: held while idle. deserved: what of it is wanted. want: in all. own: what is used in the queue itself.
+    limit: of the queue.
+    """
+
+    guarantee: Ints
+    deserved: Ints
+    want: Ints
+    own: Ints
+    limit: Ints
+
+
+def claims(structure: Structure, fields: Fields, demand: Ints) -> Claims:
+    """Sum up what is claimed. demand: (queues, resources), what is used and asked for in each queue itself."""
+    own = np.clip(demand.T, 0, CEILING)
+    limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
+    guarantee = _total_guarantee(structure, fields, limit)
+    deserved, want = np.zeros_like(own), own.copy()
+    share = fields.deserved.T
+    for level in reversed(structure.levels):
+        has = share[:, level]
+        most = np.where(has == UNLIMITED, CEILING, np.where(has == UNSET, deserved[:, level], has))
+        want[:, level] = np.maximum(guarantee[:, level], np.minimum(limit[:, level], want[:, level]))
+        deserved[:, level] = np.maximum(guarantee[:, level], np.minimum(most, want[:, level]))
+        _add_to_parents(structure, level, deserved)
+        _add_to_parents(structure, level, want)
+    return Claims(guarantee, deserved, want, own, limit)
+
+
+def _total_guarantee(structure: Structure, fields: Fields, limit: Ints) -> Ints:
+    """Return (resources, queues): at least the sum of those below, at most the limit."""
+    given = fields.guarantee.T
+    total = np.zeros_like(given)
+    for level in reversed(structure.levels):
+        mine = np.where(given[:, level] == UNLIMITED, CEILING, np.maximum(given[:, level], 0))
+        total[:, level] = np.minimum(limit[:, level], np.maximum(mine, total[:, level]))
+        _add_to_parents(structure, level, total)
+    return total
+
+
+def _add_to_parents(structure: Structure, level: Index, values: Ints, to: Ints | None = None) -> None:
+    """Add the values of one depth to those of the queues above (in `to`, if given), at most CEILING."""
+    parent = structure.parent[level]
+    if parent[0] < 0:
+        return
+    to = values if to is None else to
+    starts = np.flatnonzero(np.concatenate(([True], parent[1:] != parent[:-1])))
+    above = parent[starts]
+    to[:, above] = np.minimum(to[:, above] + sums(values[:, level], starts), CEILING)
+
+
+def entitlements(
+    structure: Structure, fields: Fields, demand: Ints, total: Ints, history: History | None = None
+) -> Ints:
+    """Return (queues, resources) what each queue is entitled to.
+
+    demand: (queues, resources), what is used and asked for in each queue itself, not counting those below it. What an
+    inner queue uses itself comes before those below it. total: (resources,), the capacity that the root divides.
+    """
+    claim = claims(structure, fields, demand)
+    mine = np.zeros_like(claim.want)
+    root = structure.root
+    mine[:, root] = np.minimum(np.clip(total, 0, CEILING), claim.limit[:, root])
+    for rows in structure.levels[1:]:
+        level = _level(structure, rows, fields.priority)
+        rows = level.rows
+        held, owed, want = claim.guarantee[:, rows], claim.deserved[:, rows], claim.want[:, rows]
+        left = np.maximum(mine[:, level.parents] - claim.own[:, level.parents], 0)
+        got = np.zeros_like(held)
+        for part in (held, owed - held):
+            given = _divide(level, left, part, part)
+            left = left - sums(given, level.groups)
+            got += given
+        weight = np.maximum(fields.weight.T[:, rows], 0)
+        given = _divide(level, left, np.where(weight > 0, want - owed, 0), weight, _shift(level, weight, history))
+        mine[:, rows] = got + given
+    return np.ascontiguousarray(mine.T)
+
+
+def _divide(level: _Level, left: Ints, want: Ints, weight: Ints, shift: _Shift | None = None) -> Ints:
+    """Give what is left at each parent, (resources, parents), to those who want it, (resources, queues)."""
+    wanted = sums(want, level.classes)
+    budget = np.clip(left[:, level.group_of] - sums_before(wanted, level.first), 0, wanted)
+    given = np.where((budget == wanted)[:, level.class_of], want, 0)
+    short = (budget > 0) & (budget < wanted)
+    if short.any():
+        resource, queue = np.nonzero(short[:, level.class_of] & (want > 0))
+        segment = resource * level.classes.size + level.class_of[queue]
+        reweigh = None if shift is None else shift.rounds(resource, queue)
+        given[resource, queue] = fill(
+            want[resource, queue], weight[resource, queue], segment, budget.reshape(-1), reweigh
+        )
+    return given
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shift:
+    """Usage history for the queues of one level: weights and used parts, (resources, queues) each."""
+
+    weight: Ints
+    used: NDArray[np.float64]
+    factor: float
+    whole: Ints | None
+
+    def rounds(self, resource: Index, queue: Index) -> Reweigh:
+        """Return the weights of a round for claimants that are given as pairs."""
+
+        def reweigh(live: Index, local: Index, starts: Index) -> Ints:
+            at = resource[live], queue[live]
+            plain = self.weight[at]
+            whole = sums(plain, starts)[local] if self.whole is None else self.whole[at]
+            part = plain / whole
+            if self.whole is None:
+                scaled = np.maximum(0.0, part + self.factor * (part - self.used[at]))
+            else:
+                scaled = part / (1.0 + self.factor * self.used[at] / part)
+            most = np.maximum.reduceat(scaled, starts)[local]
+            scaled = np.where(most > 0, scaled, part)
+            most = np.maximum.reduceat(scaled, starts)[local]
+            return np.where(scaled > 0, np.maximum(np.rint(scaled / most * _FINE), 1), 0).astype(np.int64)
+
+        return reweigh
+
+
+def _shift(level: _Level, weight: Ints, history: History | None) -> _Shift | None:
+    if history is None or history.factor <= 0:
+        return None
+    if history.on not in ("surplus", "weights"):
+        raise ValueError(f"usage history works on surplus or weights, not on {history.on!r}")
+    used = np.clip(history.used.T[:, level.rows], 0.0, 1.0)
+    whole = sums(weight, level.classes)[:, level.class_of] if history.on == "weights" else None
+    return _Shift(weight, used, history.factor, whole)
+
+
+def subtree(structure: Structure, values: Ints) -> Ints:
+    """Return (queues, resources) the sums over each queue and everything below it."""
+    total = np.clip(values.T, 0, CEILING)
+    for level in reversed(structure.levels):
+        _add_to_parents(structure, level, total)
+    return np.ascontiguousarray(total.T)
+
+
+def held(structure: Structure, fields: Fields, total: Ints) -> Ints:
+    """Return (queues, resources) the guarantees with those below; divided as entitlements are, where total has less."""
+    limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
+    guarantee = _total_guarantee(structure, fields, limit)
+    root = structure.root
+    most = np.clip(total, 0, CEILING)
+    if (guarantee[:, root] > most).any():
+        guarantee[:, root] = np.minimum(guarantee[:, root], most)
+        for rows in structure.levels[1:]:
+            level = _level(structure, rows, fields.priority)
+            part = guarantee[:, level.rows]
+            guarantee[:, level.rows] = _divide(level, guarantee[:, level.parents], part, part)
+    return np.ascontiguousarray(guarantee.T)
+
+
+def headroom(structure: Structure, fields: Fields, usage: Ints, total: Ints) -> Ints:
+    """Return (queues, resources) how much more each queue may use now; negative where something is over.
+
+    usage: (queues, resources), in each queue itself. CEILING: nothing limits it.
+    """
+    used, kept = subtree(structure, usage).T, held(structure, fields, total).T
+    limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
+    idle = np.maximum(kept - used, 0)
+    beside = np.zeros_like(idle)
+    for level in structure.levels[1:]:
+        _add_to_parents(structure, level, idle, beside)
+    room = limit - used
+    root = structure.root
+    room[:, root] = np.minimum(room[:, root], np.clip(total, 0, CEILING) - used[:, root])
+    for level in structure.levels[1:]:
+        up = structure.parent[level]
+        room[:, level] = np.minimum(room[:, level], room[:, up] - (beside[:, up] - idle[:, level]))
+    return np.ascontiguousarray(room.T)
+
+
+def borrowed(usage: Ints, owed: Ints) -> Ints:
+    """Return what is used beyond what is owed, never below 0. Both with everything below each queue."""
+    return np.maximum(usage - owed, 0)
+
+
+def dominant_share(usage: Sequence[int], of: Sequence[int]) -> float:
+    """Return the largest part used/of over resources; inf where something is used of nothing.
+
+    Correctly rounded, so that equal parts are equal and a smaller part is never the larger number.
+    """
+    share = 0.0
+    for used, whole in zip(usage, of, strict=True):
+        if used > 0:
+            share = max(share, used / whole if whole > 0 else float("inf"))
+    return share
+
+
+def rows_of(amounts: Mapping[str, Amounts], index: Mapping[str, int], resources: Sequence[str]) -> Ints:
+    """Return (queues, resources) from amounts by queue name; names that are not in the index are left out."""
+    column = {name: number for number, name in enumerate(resources)}
+    table = np.zeros((len(index), len(resources)), dtype=np.int64)
+    for name, values in amounts.items():
+        row = index.get(name)
+        if row is not None:
+            for resource, value in values:
+                if resource in column:
+                    table[row, column[resource]] = min(value, CEILING)
+    return table
+
+
+def ancestors(structure: Structure, row: int) -> Iterator[int]:
+    """Yield the row and those above it, up to the root."""
+    while row >= 0:
+        yield row
+        row = int(structure.parent[row])
