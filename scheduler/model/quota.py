@@ -109,11 +109,11 @@ class Fields:
         """
         says = (self.guarantee != UNSET) | (self.deserved != UNSET) | (self.limit >= 0)
         if not says.any():
-            return np.ones_like(says)
+            return np.ones(says.shape, dtype=np.bool_)
         beside = np.zeros_like(says)
         inner = structure.parent >= 0
         np.logical_or.at(beside, structure.parent[inner], says[inner])
-        counts = says.copy()
+        counts: NDArray[np.bool_] = says.copy()
         for level in structure.levels[1:]:
             up = structure.parent[level]
             counts[level] = beside[up] | counts[up]
@@ -347,7 +347,8 @@ def headroom(structure: Structure, fields: Fields, usage: Ints, total: Ints) -> 
 
 def borrowed(usage: Ints, owed: Ints) -> Ints:
     """Return what is used beyond what is owed, never below 0. Both with everything below each queue."""
-    return np.maximum(usage - owed, 0)
+    more: Ints = np.maximum(usage - owed, 0)
+    return more
 
 
 def dominant_share(usage: Sequence[int], of: Sequence[int]) -> float:

@@ -1,0 +1,335 @@
+"""The tree of queues: built, and checked, from the queue objects.
+
+Decided here: which queues take part. A fault (a cycle, a parent that does not exist, fields that contradict each other
+or what stands below them) takes a queue and everything below it out of the tree, and nothing else; what is doubtful but
+works is a warning. The root cannot be taken out: what would be its fault is a warning.
+
+"root" and "default" need no object. A queue named root may exist: its limits and its state count. Without an object,
+default is a leaf below the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import networkx as nx
+
+from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, UNLIMITED, Queue
+from scheduler.model.quota import Fields, Structure
+from scheduler.model.resources import Amounts
+
+CYCLE = "QueueCycle"
+PARENT_NOT_FOUND = "ParentNotFound"
+BAD_FIELD = "BadField"
+CONTRADICTION = "Contradiction"
+OVERCOMMITTED = "GuaranteesOvercommitted"
+OVERSUBSCRIBED = "DeservedOversubscribed"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a queue: a code of this module, the field to change (dotted), and a sentence.
+
+    queue: whose fault it is, which may stand above the queue that was asked about. parent: the parent that is missing.
+    """
+
+    queue: str
+    code: str
+    field: str
+    message: str
+    parent: str = ""
+
+
+@dataclass(frozen=True)
+class QueueTree:
+    """The queues that take part, top down: the root, then depth by depth, those below one queue together by name.
+
+    parents: the row of the queue above each row (-1: the root). faults: of queues that are out, by name; those that are
+    out only because a queue above them is, are in `out` with that queue's fault. warnings: by name.
+    state: of every queue that has an object (and of root and default), whether it takes part or not.
+    """
+
+    names: tuple[str, ...]
+    parents: tuple[int, ...]
+    depth: tuple[int, ...]
+    out: Mapping[str, Fault]
+    warnings: Mapping[str, tuple[Fault, ...]]
+    state: Mapping[str, str]
+    above: Mapping[str, str] = field(repr=False)
+    queues: tuple[Queue, ...] = field(repr=False)
+
+    @cached_property
+    def index(self) -> Mapping[str, int]:
+        """The row of each queue that takes part."""
+        return {name: row for row, name in enumerate(self.names)}
+
+    @cached_property
+    def structure(self) -> Structure:
+        """The same as arrays."""
+        return Structure.of(self.parents, self.names)
+
+    @cached_property
+    def _children(self) -> Mapping[str, tuple[str, ...]]:
+        found: dict[str, list[str]] = {}
+        for name, parent in sorted(self.above.items()):
+            found.setdefault(parent, []).append(name)
+        return {name: tuple(below) for name, below in found.items()}
+
+    @cached_property
+    def _fields(self) -> dict[tuple[str, ...], Fields]:
+        return {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.index
+
+    def fields(self, resources: Sequence[str]) -> Fields:
+        """Return what the queues that take part say about these resources; remembered, so not to be changed."""
+        key = tuple(resources)
+        if key not in self._fields:
+            self._fields[key] = Fields.of(self.queues, key)
+        return self._fields[key]
+
+    def children(self, name: str) -> tuple[str, ...]:
+        """Return the queues directly below, sorted, also those that do not take part."""
+        return self._children.get(name, ())
+
+    def is_leaf(self, name: str) -> bool:
+        """Return whether groups may name this queue: it exists, and no object names it as its parent."""
+        return name in self.state and name != ROOT_QUEUE and not self.children(name)
+
+    def lineage(self, name: str) -> tuple[str, ...]:
+        """Return the queue and those above it, the root last; it ends early where the tree is broken."""
+        found: dict[str, None] = {}
+        while name in self.state and name not in found:
+            found[name] = None
+            if name == ROOT_QUEUE:
+                break
+            name = self.above[name]
+        return tuple(found)
+
+    def path(self, name: str) -> str:
+        """Return the names from below the root down, with slashes: "research/nlp"; "root" for the root."""
+        return "/".join(reversed([one for one in self.lineage(name) if one != ROOT_QUEUE])) or ROOT_QUEUE
+
+    def lookup(self, text: str) -> str | None:
+        """Return the queue that a group names: "nlp", "research/nlp" or "root/research/nlp"; "" is default.
+
+        None: no such queue, or it does not stand there. Whether it takes part and is a leaf is not looked at.
+        """
+        *line, name = (text or DEFAULT_QUEUE).strip("/").split("/")
+        if name not in self.state:
+            return None
+        if not line or (line == [ROOT_QUEUE] and name != ROOT_QUEUE):
+            return name
+        above = list(reversed(self.lineage(name)))[:-1]
+        return name if above[-len(line) :] == line else None
+
+    def fault_of(self, name: str) -> Fault | None:
+        """Return why a queue does not take part: its own fault or that of a queue above it."""
+        return self.out.get(name)
+
+    def problem_of(self, name: str) -> tuple[str, str] | None:
+        """Return what to write on a queue: code and sentence of its fault, else of its first warning."""
+        fault = self.out.get(name) or next(iter(self.warnings.get(name, ())), None)
+        return None if fault is None else (fault.code, fault.message)
+
+    def closed(self, name: str) -> tuple[str, str] | None:
+        """Return the nearest queue, from this one up to the root, that is not Open, and its state."""
+        for one in self.lineage(name):
+            if self.state[one] != "Open":
+                return one, self.state[one]
+        return None
+
+
+def build(queues: Mapping[str, Queue]) -> QueueTree:
+    """Return the tree of these queues, by name."""
+    known = dict(queues)
+    known.setdefault(ROOT_QUEUE, Queue(name=ROOT_QUEUE))
+    implicit = DEFAULT_QUEUE not in queues
+    known.setdefault(DEFAULT_QUEUE, Queue(name=DEFAULT_QUEUE))
+    own: dict[str, Fault] = {}
+    above: dict[str, str] = {}
+    for name in sorted(known):
+        if name != ROOT_QUEUE:
+            parent = known[name].parent.strip("/").split("/")[-1] or ROOT_QUEUE
+            missing = parent not in known or (implicit and parent == DEFAULT_QUEUE)
+            above[name] = "" if missing else parent
+    for name, parent in above.items():
+        if not parent or not _stands(known[name].parent, above):
+            own[name] = _missing(name, known[name].parent)
+            above[name] = ""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(known)
+    graph.add_edges_from((parent, name) for name, parent in above.items() if name not in own)
+    for cycle in nx.strongly_connected_components(graph):
+        if len(cycle) > 1 or any(graph.has_edge(name, name) for name in cycle):
+            for name in cycle:
+                own[name] = _cycle(name, cycle)
+    for name in known:
+        fault = next(iter(_contradictions(known[name])), None)
+        if fault is not None and name != ROOT_QUEUE:
+            own.setdefault(name, fault)
+    graph.remove_edges_from([(above[name], name) for name in own if graph.has_edge(above[name], name)])
+    doubt = _check_sums(graph, known, own)
+    graph.remove_edges_from([(above[name], name) for name in own if graph.has_edge(above[name], name)])
+    out = dict(own)
+    for name in own:
+        for below in nx.descendants(graph, name):
+            out.setdefault(below, own[name])
+    names, depth = _top_down(graph)
+    row = {name: number for number, name in enumerate(names)}
+    return QueueTree(
+        names=names,
+        parents=tuple(-1 if name == ROOT_QUEUE else row[above[name]] for name in names),
+        depth=depth,
+        out={name: out[name] for name in sorted(out)},
+        warnings=_warnings(names, known, above, doubt),
+        state={name: queue.state for name, queue in known.items()},
+        above=above,
+        queues=tuple(known[name] for name in names),
+    )
+
+
+def _stands(path: str, above: Mapping[str, str]) -> bool:
+    """Whether the last name of a path stands below the others."""
+    *line, name = path.strip("/").split("/")
+    for part in reversed(line):
+        name = above.get(name, "")
+        if name != part:
+            return False
+    return True
+
+
+def _missing(name: str, parent: str) -> Fault:
+    message = f"its parent {parent} does not exist"
+    if parent == DEFAULT_QUEUE:
+        message = f"its parent {parent} has no object, and nothing can stand below it without one"
+    return Fault(name, PARENT_NOT_FOUND, "spec.parent", message, parent)
+
+
+def _cycle(name: str, cycle: Iterable[str]) -> Fault:
+    others = ", ".join(sorted(set(cycle) - {name}))
+    return Fault(
+        name, CYCLE, "spec.parent", f"it stands below itself (with {others})" if others else "it is its own parent"
+    )
+
+
+def _top_down(graph: nx.DiGraph) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    names: list[str] = []
+    depth: list[int] = []
+    level = [ROOT_QUEUE]
+    while level:
+        depth += [depth[-1] + 1 if depth else 0] * len(level)
+        names += level
+        level = [name for parent in level for name in sorted(graph.successors(parent))]
+    return tuple(names), tuple(depth)
+
+
+def _contradictions(queue: Queue) -> Iterator[Fault]:
+    for problem in queue.problems:
+        yield Fault(queue.name, BAD_FIELD, problem.field, f"{problem.field}: {problem.message}")
+    tables = {"guarantee": dict(queue.guarantee), "deserved": dict(queue.deserved), "limit": dict(queue.limit)}
+    for name, value in queue.guarantee:
+        if value == UNLIMITED:
+            yield Fault(queue.name, CONTRADICTION, "spec.guarantee", f"its guarantee of {name} has no number")
+    for lower, upper in (("guarantee", "deserved"), ("guarantee", "limit"), ("deserved", "limit")):
+        for name, value in tables[lower].items():
+            most = tables[upper].get(name, UNLIMITED)
+            if most != UNLIMITED and value > most:
+                yield Fault(
+                    queue.name,
+                    CONTRADICTION,
+                    f"spec.{lower}",
+                    f"its {lower} of {name} ({value}) is above its {upper} ({most})",
+                )
+
+
+def _check_sums(graph: nx.DiGraph, known: Mapping[str, Queue], own: dict[str, Fault]) -> Fault | None:
+    """Add the queues whose children are guaranteed more than they have, from the leaves up; return the root's fault."""
+    fault: Fault | None = None
+    total: dict[str, dict[str, int]] = {}
+    for name in reversed(_top_down(graph)[0]):
+        below: dict[str, int] = {}
+        for child in graph.successors(name):
+            if child not in own:
+                for resource, value in total[child].items():
+                    below[resource] = below.get(resource, 0) + value
+        fault = _overcommitted(known[name], below)
+        if fault is not None and name != ROOT_QUEUE:
+            own[name] = fault
+        total[name] = below | dict(known[name].guarantee)
+    return fault
+
+
+def _overcommitted(queue: Queue, below: Mapping[str, int]) -> Fault | None:
+    for label, values in (("guarantee", queue.guarantee), ("deserved", queue.deserved), ("limit", queue.limit)):
+        for resource, value in values:
+            if value != UNLIMITED and below.get(resource, 0) > value:
+                message = (
+                    f"the guarantees of {resource} directly below it ({below[resource]}) exceed its {label} ({value})"
+                )
+                return Fault(queue.name, OVERCOMMITTED, f"spec.{label}", message)
+    return None
+
+
+def _warnings(
+    names: Iterable[str], known: Mapping[str, Queue], above: Mapping[str, str], doubt: Fault | None
+) -> Mapping[str, tuple[Fault, ...]]:
+    found: dict[str, tuple[Fault, ...]] = {}
+    for name in names:
+        if name == ROOT_QUEUE:
+            faults = [*_contradictions(known[name]), *([doubt] if doubt is not None else [])]
+        else:
+            faults = list(_oversubscribed(known[name], known[above[name]]))
+        if faults:
+            found[name] = tuple(faults)
+    return found
+
+
+def _oversubscribed(queue: Queue, parent: Queue) -> Iterator[Fault]:
+    owed = dict(parent.deserved)
+    for resource, value in queue.deserved:
+        most = owed.get(resource, UNLIMITED)
+        if most != UNLIMITED and value > most:
+            message = f"its deserved {resource} ({value}) is above that of {parent.name} ({most})"
+            yield Fault(queue.name, OVERSUBSCRIBED, "spec.deserved", message)
+
+
+class Trees:
+    """Remembers the last tree: the same queues, or queues that say the same about the tree, give the same object."""
+
+    def __init__(self) -> None:
+        self._given: tuple[Queue, ...] = ()
+        self._key: tuple[object, ...] | None = None
+        self._tree: QueueTree | None = None
+
+    def of(self, queues: Mapping[str, Queue]) -> QueueTree:
+        """Return the tree of these queues."""
+        given = tuple(queues.values())
+        same = len(given) == len(self._given) and all(a is b for a, b in zip(given, self._given, strict=True))
+        if self._tree is None or not same:
+            key = tuple(sorted(_content(queue) for queue in given))
+            if self._tree is None or key != self._key:
+                self._tree, self._key = build(queues), key
+            self._given = given
+        return self._tree
+
+
+Content = tuple[str, str, str, int, int, Amounts, Amounts, Amounts, Amounts, tuple[tuple[str, str], ...]]
+
+
+def _content(queue: Queue) -> Content:
+    return (
+        queue.name,
+        queue.parent,
+        queue.state,
+        queue.weight,
+        queue.priority,
+        queue.weights,
+        queue.guarantee,
+        queue.deserved,
+        queue.limit,
+        tuple((problem.field, problem.message) for problem in queue.problems),
+    )
