@@ -251,11 +251,17 @@ class Volumes:
         storage = moment.storage
         need: dict[str, dict[int, int]] = {}
         once: dict[tuple[str, str], list[int]] = {}
+        plain: set[tuple[str, int]] = set()
         for kind in kinds:
+            for driver, handle in kind.pod.volumes.attached if kind.pod.volumes is not None else ():
+                need.setdefault(driver, {})
+                once.setdefault((driver, handle), []).append(kind.number)
             for one in kind.claims:
                 driver, handle = storage.driver_of(one.claim)
                 if not driver:
                     continue
+                if not storage.is_moved(one.claim):
+                    plain.add((driver, kind.number))
                 mine = need.setdefault(driver, {})
                 if one.claim.key in storage.shared or is_used(one.claim, storage, self._attached):
                     once.setdefault((driver, handle), []).append(kind.number)
@@ -266,9 +272,12 @@ class Volumes:
             known = storage.drivers.get(driver)
             if known is not None and known.insists:
                 installed = self._limits(driver, moment, missing=-1) >= 0
+                silent = np.ones(moment.size, dtype=np.bool_)
+                silent[[self._rows[name] for name in storage.node_drivers if name in self._rows]] = False
                 for kind_number in sorted(everyone):
                     reason = f"{driver} CSI driver is not installed on the node"
-                    parts.bar(kind_number, installed, reason, passing=True)
+                    allowed = installed if (driver, kind_number) in plain else installed | silent
+                    parts.bar(kind_number, allowed, reason, passing=True)
             limits = self._limits(driver, moment, missing=PLENTY)
             if int(limits.min(initial=PLENTY)) >= PLENTY:
                 continue
@@ -283,6 +292,8 @@ class Volumes:
                 if other == driver:
                     already = np.zeros(moment.size, dtype=np.bool_)
                     already[[row for row, handles in there.items() if handle in handles]] = True
+                    for kind_number in dict.fromkeys(some):
+                        parts.bar(kind_number, already | (free > 0), TOO_MANY, passing=True)
                     parts.rules.append(Once(name, 1, tuple(dict.fromkeys(some)), already))
 
     def _limits(self, driver: str, moment: Moment, *, missing: int) -> NDArray[np.int64]:
@@ -308,7 +319,8 @@ class Volumes:
             for node, attachments in storage.attachments.items():
                 for one in attachments:
                     volume = storage.volumes.get(one.volume)
-                    if node in self._rows and one.driver == driver and volume is not None and volume.handle:
+                    counts = volume is not None and volume.handle and not volume.plugin
+                    if volume is not None and counts and node in self._rows and one.driver == driver:
                         found.setdefault(self._rows[node], set()).add(volume.handle)
             known = self._handles[(driver, moment.left_out)] = {
                 row: frozenset(handles) for row, handles in found.items() if handles
@@ -413,6 +425,7 @@ def _counted(text: str, count: int, of: int) -> str:
 
 
 def _handles(namespace: str, volumes: PodVolumes, driver: str, storage: Storage) -> Iterable[str]:
+    yield from (handle for name, handle in volumes.attached if name == driver)
     for one in volumes.claims:
         claim = storage.claims.get(f"{namespace}/{one.name}")
         if claim is not None:

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import msgspec
 
+from scheduler.dialects.intree import InTree, csi_of, moved_terms
 from scheduler.dialects.meta import OwnerReference, Undecodable, undecodable
 from scheduler.model.affinity import LabelSelector, Requirement
 from scheduler.model.pods import SelectorTerm
@@ -41,6 +42,7 @@ class _Notes(msgspec.Struct, gc=False):
     bound: str | None = msgspec.field(name="pv.kubernetes.io/bind-completed", default=None)
     selected: str = msgspec.field(name="volume.kubernetes.io/selected-node", default="")
     storage_class: str | None = msgspec.field(name="volume.beta.kubernetes.io/storage-class", default=None)
+    moved: str = msgspec.field(name="storage.alpha.kubernetes.io/migrated-plugins", default="")
 
 
 _NO_NOTES = _Notes()
@@ -123,7 +125,7 @@ class _Csi(msgspec.Struct, gc=False, rename="camel"):
     volume_handle: str = ""
 
 
-class _VolumeSpec(msgspec.Struct, gc=False, rename="camel"):
+class _VolumeSpec(InTree, gc=False, rename="camel"):
     storage_class_name: str | None = None
     capacity: _Amount | None = None
     access_modes: list[str] | None = None
@@ -280,7 +282,10 @@ def _volume(struct: _Volume) -> Volume:
     terms = None
     if required is not None:
         terms = tuple(_term(one.match_expressions, one.match_fields) for one in required.node_selector_terms or ())
-    reference, csi, labels = spec.claim_ref, spec.csi or _Csi(), meta.labels or {}
+    reference, labels = spec.claim_ref, meta.labels or {}
+    moved = csi_of(spec, labels) if spec.csi is None else None
+    csi = spec.csi or _Csi()
+    plugin, driver, handle = moved or ("", csi.driver, csi.volume_handle)
     return Volume(
         uid=meta.uid,
         name=meta.name,
@@ -296,8 +301,10 @@ def _volume(struct: _Volume) -> Volume:
         terms=terms,
         zones=tuple((label, _zones(labels[label])) for label in ZONE_LABELS if _zones(labels.get(label, ""))),
         labels=tuple(sorted((intern(key), intern(value)) for key, value in labels.items())),
-        driver=intern(csi.driver),
-        handle=csi.volume_handle,
+        driver=intern(driver),
+        handle=handle,
+        plugin=plugin,
+        moved=moved_terms(plugin, terms, labels) if plugin else None,
         resource_version=meta.resource_version,
     )
 
@@ -326,7 +333,7 @@ def _topology(term: _TopologyTerm) -> SelectorTerm:
 
 
 def _node_drivers(struct: _CsiNode) -> NodeDrivers:
-    drivers, topology = [], []
+    drivers, topology, notes = [], [], struct.metadata.annotations or _NO_NOTES
     for one in (struct.spec.drivers if struct.spec else None) or ():
         count = one.allocatable.count if one.allocatable else None
         drivers.append((intern(one.name), -1 if count is None else count))
@@ -337,6 +344,7 @@ def _node_drivers(struct: _CsiNode) -> NodeDrivers:
         node=intern(struct.metadata.name),
         drivers=tuple(sorted(drivers)),
         topology=tuple(sorted(topology)),
+        moved=tuple(sorted({intern(name) for name in notes.moved.split(",") if name})),
         resource_version=struct.metadata.resource_version,
     )
 
@@ -391,15 +399,6 @@ class _Ephemeral(msgspec.Struct, gc=False):
     pass
 
 
-class _GceDisk(msgspec.Struct, gc=False, rename="camel"):
-    pd_name: str = ""
-    read_only: bool | None = None
-
-
-class _AwsDisk(msgspec.Struct, gc=False, rename="camel"):
-    volume_id: str = msgspec.field(name="volumeID", default="")
-
-
 class _Iscsi(msgspec.Struct, gc=False, rename="camel"):
     iqn: str = ""
     read_only: bool | None = None
@@ -412,14 +411,12 @@ class _Rbd(msgspec.Struct, gc=False, rename="camel"):
     read_only: bool | None = None
 
 
-class VolumeStruct(msgspec.Struct, gc=False, rename="camel"):
+class VolumeStruct(InTree, gc=False, rename="camel"):
     """An entry of spec.volumes; the other kinds do not constrain placement."""
 
     name: str = ""
     persistent_volume_claim: _ClaimSource | None = None
     ephemeral: _Ephemeral | None = None
-    gce_persistent_disk: _GceDisk | None = None
-    aws_elastic_block_store: _AwsDisk | None = None
     iscsi: _Iscsi | None = None
     rbd: _Rbd | None = None
 
@@ -431,18 +428,23 @@ def pod_volumes(pod: str, volumes: list[VolumeStruct] | None) -> PodVolumes | No
     """
     claims: dict[PodClaim, None] = {}
     disks: dict[Disk, None] = {}
+    attached: set[tuple[str, str]] = set()
     for one in volumes or ():
         if one.persistent_volume_claim is not None:
             claims[PodClaim(one.persistent_volume_claim.claim_name)] = None
         elif one.ephemeral is not None:
             claims[PodClaim(f"{pod}-{one.name}", ephemeral=True)] = None
-        elif (disk := _disk(one)) is not None:
-            disks[disk] = None
-    if not claims and not disks:
+        else:
+            if (disk := _disk(one)) is not None:
+                disks[disk] = None
+            if (moved := csi_of(one, {})) is not None:
+                attached.add(moved[1:])
+    if not claims and not disks and not attached:
         return None
     return PodVolumes(
         tuple(sorted(claims, key=lambda claim: (claim.name, claim.ephemeral))),
         tuple(sorted(disks, key=lambda disk: (disk.kind, disk.name, disk.parts, disk.reads))),
+        tuple(sorted(attached)),
     )
 
 

@@ -96,7 +96,7 @@ def sort_of(pod: Pod, storage: Storage, attached: Collection[str]) -> Hashable:
     if isinstance(claims, str):
         return ("no", claims)
     parts = sorted((_part(one, storage, attached) for one in claims), key=repr)
-    return (tuple(parts), pod.volumes.disks)
+    return (tuple(parts), pod.volumes.disks, pod.volumes.attached)
 
 
 def _part(one: Named, storage: Storage, attached: Collection[str]) -> tuple[Hashable, ...]:
@@ -108,7 +108,8 @@ def _part(one: Named, storage: Storage, attached: Collection[str]) -> tuple[Hash
     volume = storage.volumes.get(claim.volume)
     where: tuple[Hashable, ...] = (None,)
     if volume is not None:
-        where = (volume.terms, () if one.ephemeral else volume.zones, volume.driver)
+        zones = () if one.ephemeral else volume.zones
+        where = (volume.terms, zones, volume.driver, volume.plugin, volume.moved)
     return ("bound", *where, claim.key if matters else "")
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scheduler.framework.shelves import Mask, Shelf
 from scheduler.model.snapshot import NodeTable
-from scheduler.model.volumes import Claim, Storage
+from scheduler.model.volumes import MOVED, Claim, Storage
 
 Ids = NDArray[np.int32]
 
@@ -27,7 +27,8 @@ def made(claim: Claim, storage: Storage, table: NodeTable) -> tuple[Ids | None, 
     """Return the domains that a volume made for a claim covers (None: all nodes are one), and whether it is certain."""
     known = storage.classes[claim.storage_class]
     many = not _FOR_MANY.isdisjoint(claim.modes)
-    keys_of = {node: drivers.topology_of(known.provisioner) for node, drivers in storage.node_drivers.items()}
+    driver = MOVED.get(known.provisioner, known.provisioner)
+    keys_of = {node: drivers.topology_of(driver) for node, drivers in storage.node_drivers.items()}
     if not any(keys is not None for keys in keys_of.values()):
         if not many:
             return np.arange(len(table.names), dtype=np.int32), False

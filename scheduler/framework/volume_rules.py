@@ -138,11 +138,20 @@ def bound(kind: Kind, moment: Moment, parts: Parts) -> None:
         if volume is None:
             parts.bar(kind.number, np.zeros(moment.size, dtype=np.bool_), MISSING)
             continue
-        if volume.terms is not None:
-            parts.bar(kind.number, reach.mask(reach.of_terms(volume.terms)), AFFINITY)
+        if volume.terms is not None or volume.moved is not None:
+            parts.bar(kind.number, _reached(volume, moment), AFFINITY)
         if volume.zones and not one.ephemeral:
             rows = reach.where(("zones", volume.zones), lambda labels, volume=volume: in_zone(volume, labels))  # type: ignore[misc]
             parts.bar(kind.number, reach.mask(rows), ZONE)
+
+
+def _reached(volume: Volume, moment: Moment) -> NDArray[np.bool_]:
+    reached = moment.reach.mask(moment.reach.of_terms(volume.terms))
+    if volume.moved != volume.terms and volume.plugin:
+        nodes = moment.storage.node_drivers.items()
+        rows = [moment.rows[name] for name, one in nodes if volume.plugin in one.moved and name in moment.rows]
+        reached[rows] = moment.reach.mask(moment.reach.of_terms(volume.moved))[rows]
+    return reached
 
 
 # -- claims that wait for their first consumer -----------------------------------------------------------------------

@@ -39,10 +39,14 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class PodVolumes:
-    """What a pod names that can constrain where it runs."""
+    """What a pod names that can constrain where it runs.
+
+    `attached`: (driver, handle) of CSI volumes that it names without a claim, as a volume of an in-tree plugin.
+    """
 
     claims: tuple[PodClaim, ...] = ()
     disks: tuple[Disk, ...] = ()
+    attached: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,15 @@ from scheduler.model.selecting import holds, selects
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 ONE_POD = "ReadWriteOncePod"
 
+MOVED = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+    "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}
+"""In-tree plugins that were moved to a CSI driver and whose volumes count against its limits."""
+
 Labels: TypeAlias = Mapping[str, str]
 
 
@@ -63,7 +72,8 @@ class Volume:
     """A PersistentVolume. `claim`: key of the claim that it is given to, `claim_uid` its uid ("" = by name only).
 
     `terms`: nodes from which it can be reached, ORed; None is all. `zones`: (label, allowed values) of nodes in zones.
-    `available`: its phase says that it may be given away. `driver`, `handle`: of a CSI volume.
+    `available`: its phase says that it may be given away. `driver`, `handle`: of a CSI volume, or of what the volume of
+    an in-tree `plugin` has become; `moved`: terms that hold for that on nodes whose kubelet has left the plugin to CSI.
     """
 
     uid: str
@@ -82,6 +92,8 @@ class Volume:
     labels: tuple[tuple[str, str], ...] = ()
     driver: str = ""
     handle: str = ""
+    plugin: str = ""
+    moved: tuple[SelectorTerm, ...] | None = None
     resource_version: str = ""
 
     def given_to(self, claim: Claim) -> bool:
@@ -111,12 +123,14 @@ class NodeDrivers:
     """A CSINode: the drivers on a node, each with the number of volumes that it can attach there (-1: no limit).
 
     topology: of the drivers that have any, the node labels by whose values they tell from where a volume is reached.
+    moved: in-tree plugins that the kubelet has left to their CSI drivers.
     """
 
     uid: str
     node: str
     drivers: tuple[tuple[str, int], ...] = ()
     topology: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    moved: tuple[str, ...] = ()
     resource_version: str = ""
 
     def topology_of(self, driver: str) -> tuple[str, ...] | None:
@@ -198,14 +212,25 @@ class Storage:
     shared: frozenset[str] = frozenset()
 
     def driver_of(self, claim: Claim) -> tuple[str, str]:
-        """Return driver and unique handle of the volume that a claim has or will have; ("", "") when it is not CSI."""
+        """Return driver and unique handle of the volume that a claim has or will have; ("", "") when it is not CSI.
+
+        A volume of an in-tree plugin that was moved is a volume of the CSI driver.
+        """
         volume = self.volumes.get(claim.volume) if claim.volume else None
         if volume is not None:
             return (volume.driver, volume.handle) if volume.driver and volume.handle else ("", "")
         known = self.classes.get(claim.storage_class)
         if known is None or not known.provisioner:
             return "", ""
-        return known.provisioner, f"claim {claim.key}"
+        return MOVED.get(known.provisioner, known.provisioner), f"claim {claim.key}"
+
+    def is_moved(self, claim: Claim) -> bool:
+        """Whether the volume of a claim is one of an in-tree plugin that was moved to a CSI driver."""
+        volume = self.volumes.get(claim.volume) if claim.volume else None
+        if volume is not None:
+            return bool(volume.plugin)
+        known = self.classes.get(claim.storage_class)
+        return known is not None and known.provisioner in MOVED
 
 
 NO_STORAGE = Storage()

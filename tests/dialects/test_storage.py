@@ -115,7 +115,7 @@ def test_classes_drivers_and_capacities() -> None:
         {"name": "a", "nodeID": "y", "topologyKeys": []},
     ]
     assert storage.decode_node_drivers(raw(metadata=meta("n1"), spec={"drivers": drivers})) == NodeDrivers(
-        "uid-n1", "n1", (("a", -1), ("b", 3)), (("b", ("region", "zone")),), "7"
+        "uid-n1", "n1", (("a", -1), ("b", 3)), (("b", ("region", "zone")),), (), "7"
     )
     assert storage.decode_driver(
         raw(metadata=meta("d"), spec={"storageCapacity": True, "preventPodSchedulingIfMissing": True})
@@ -164,6 +164,7 @@ def test_the_volumes_of_a_pod_that_can_constrain_it() -> None:
     assert found == PodVolumes(
         claims=(PodClaim("data"), PodClaim("p-scratch", ephemeral=True)),
         disks=(Disk("aws", "v"), Disk("gce", "d", reads=True), Disk("iscsi", "q"), Disk("rbd", "rbd/x", ("m1", "m2"))),
+        attached=(("ebs.csi.aws.com", "v"), (PD, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d")),
     )
 
 
@@ -173,3 +174,61 @@ def test_disks_conflict_unless_all_only_read_or_no_monitor_is_common() -> None:
     assert not Disk("gce", "d").conflicts(Disk("aws", "d"))
     assert Disk("rbd", "p/i", ("a", "b")).conflicts(Disk("rbd", "p/i", ("b", "c")))
     assert not Disk("rbd", "p/i", ("a",)).conflicts(Disk("rbd", "p/i", ("c",)))
+
+
+ZONE, OLD_ZONE = "topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"
+REGION, OLD_REGION = "topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"
+PD, PD_ZONE, DISK = "pd.csi.storage.gke.io", "topology.gke.io/zone", {"gcePersistentDisk": {"pdName": "d"}}
+
+
+@pytest.mark.parametrize(
+    ("source", "labels", "driver", "handle"),
+    [
+        (DISK, {}, PD, "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"),
+        (DISK, {ZONE: "a", OLD_ZONE: "b"}, PD, "projects/UNSPECIFIED/zones/b/disks/d"),
+        (DISK, {ZONE: "eu-west-a__eu-west-b"}, PD, "projects/UNSPECIFIED/regions/eu-west/disks/d"),
+        (DISK, {ZONE: "eu-west-a__us-west-b"}, "", ""),
+        ({"awsElasticBlockStore": {"volumeID": "vol-1"}}, {}, "ebs.csi.aws.com", "vol-1"),
+        ({"awsElasticBlockStore": {"volumeID": "aws://zone/vol-1"}}, {}, "ebs.csi.aws.com", "vol-1"),
+        ({"awsElasticBlockStore": {"volumeID": "aws:///disk-1"}}, {}, "", ""),
+        ({"azureDisk": {"diskName": "d", "diskURI": "/x/d", "kind": "Managed"}}, {}, "disk.csi.azure.com", "/x/d"),
+        ({"azureDisk": {"diskName": "d", "diskURI": "/x/d", "kind": "Shared"}}, {}, "", ""),
+        ({"cinder": {"volumeID": "c"}}, {}, "cinder.csi.openstack.org", "c"),
+        ({"portworxVolume": {"volumeID": "p"}}, {}, "pxd.portworx.com", "p"),
+        ({"vsphereVolume": {"volumePath": "p"}}, {}, "", ""),
+    ],
+)  # fmt: skip
+def test_a_volume_of_an_in_tree_plugin_is_one_of_the_csi_driver(
+    source: dict[str, Any], labels: dict[str, str], driver: str, handle: str
+) -> None:
+    volume = storage.decode_volume(raw(metadata=meta("v", labels=labels), spec=source))
+    assert (volume.driver, volume.handle) == (driver, handle)
+    inline = storage.pod_volumes("p", [msgspec.json.decode(raw(name="v", **source), type=storage.VolumeStruct)])
+    if not labels:
+        assert (inline.attached if inline else ()) == (((driver, handle),) if driver else ())
+
+
+@pytest.mark.parametrize(
+    ("keys", "labels", "then"),
+    [
+        ((ZONE, "other"), {}, [("other", "In", ("x",)), (PD_ZONE, "In", ("x",))]),
+        ((OLD_ZONE, OLD_REGION), {ZONE: "no"}, [(REGION, "In", ("x",)), (PD_ZONE, "In", ("x",))]),
+        (("other",), {ZONE: "a"}, [("other", "In", ("x",)), (PD_ZONE, "In", ("a",))]),
+        ((), {OLD_ZONE: "e-w-b__e-w-a"}, [(PD_ZONE, "In", ("e-w-a", "e-w-b"))]),
+        ((), {OLD_ZONE: ""}, None),
+    ],
+)  # fmt: skip
+def test_where_the_volume_of_an_in_tree_plugin_is_reached_once_the_kubelet_has_left_it(
+    keys: tuple[str, ...], labels: dict[str, str], then: list[tuple[str, str, tuple[str, ...]]] | None
+) -> None:
+    needs = [{"key": key, "operator": "In", "values": ["x"]} for key in keys]
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": needs}]}} if keys else None
+    volume = storage.decode_volume(raw(metadata=meta("v", labels=labels), spec={**DISK, "nodeAffinity": affinity}))
+    moved = [(need.key, need.operator, need.values) for term in volume.moved or () for need in term.expressions]
+    assert (sorted(moved) if volume.moved is not None else None) == (sorted(then) if then is not None else None)
+
+
+def test_a_node_tells_which_plugins_its_kubelet_has_left() -> None:
+    notes = {"storage.alpha.kubernetes.io/migrated-plugins": "kubernetes.io/gce-pd,kubernetes.io/cinder"}
+    node = storage.decode_node_drivers(raw(metadata=meta("n1", annotations=notes), spec={"drivers": []}))
+    assert node.moved == ("kubernetes.io/cinder", "kubernetes.io/gce-pd")

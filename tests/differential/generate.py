@@ -12,7 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from tests.differential.volumes import Volumes
+from tests.differential.volumes import MOVED_ZONES, Volumes
 
 Json = dict[str, Any]
 
@@ -124,6 +124,8 @@ class _Case:
         labels = self.labels(_NODE_VALUES, 0.92 if self.alike else 0.75)
         if self.chance(0.93):
             labels[HOSTNAME] = name if self.chance(0.93) else self.pick("host", *self.node_names)
+        if self.storage is not None and ZONE in labels and self.chance(0.7):
+            labels |= dict.fromkeys(MOVED_ZONES, labels[ZONE] if self.chance(0.8) else "c")
         node: Json = {
             "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels},
             "spec": {},

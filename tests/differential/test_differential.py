@@ -55,7 +55,7 @@ def test_the_generator_gives_both_answers_and_every_field() -> None:
         "podAffinity", "podAntiAffinity", "namespaceSelector", "matchLabelKeys", "mismatchLabelKeys", "minDomains",
         "nodeTaintsPolicy", "deletionTimestamp", "Succeeded", "gone", "persistentVolumeClaim", "ephemeral",
         "selected-node", "allowedTopologies", "preventPodSchedulingIfMissing", "rbd", "declaredFeatures", "hostUsers",
-        "RestartAllContainers", "bindMountOptions",
+        "RestartAllContainers", "bindMountOptions", "azureDisk", "cinder", "migrated-plugins",
     ):  # fmt: skip
         assert sum(field in text for text in texts) > 5, field
 

@@ -2,7 +2,8 @@
 
 Claims `c0` to `c3` exist (or not) in every namespace, volumes are `v0` to `v5`; pods use any of them. Left out is where
 Muster differs deliberately (docs/deviations.md): a claim named twice by one pod, attached volumes of pods that wait,
-volumes with one handle, and in a gang claims that members share before they are provisioned, and space for only some.
+volumes with one handle, disks that no CSI driver can take over, and in a gang claims that members share before they are
+provisioned, and space for only some.
 """
 
 from __future__ import annotations
@@ -17,9 +18,16 @@ Json = dict[str, Any]
 ZONE, REGION, HOSTNAME = "topology.kubernetes.io/zone", "topology.kubernetes.io/region", "kubernetes.io/hostname"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 DRIVER, COUNTED = "ex.csi", "cap.csi"
+MOVED = {
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io", "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com", "kubernetes.io/cinder": "cinder.csi.openstack.org",
+    "kubernetes.io/portworx-volume": "pxd.portworx.com",
+}  # fmt: skip
+MOVED_ZONES = ("topology.gke.io/zone", "topology.ebs.csi.aws.com/zone", "topology.cinder.csi.openstack.org/zone")
 _CLASSES = {
     "dynamic": (DRIVER, "WaitForFirstConsumer"), "counted": (COUNTED, "WaitForFirstConsumer"),
     "local": ("kubernetes.io/no-provisioner", "WaitForFirstConsumer"), "at-once": (DRIVER, "Immediate"),
+    "old": ("kubernetes.io/gce-pd", "WaitForFirstConsumer"),
 }  # fmt: skip
 _CLAIMS = ("c0", "c1", "c2", "c3")
 _SIZES = ("1Gi", "5Gi", "10Gi")
@@ -67,7 +75,7 @@ class Volumes:
                     self._claims.append(self.claim(name, namespace))
         return {
             "storageClasses": [self.storage_class(name) for name in _CLASSES],
-            "csiDrivers": [self.driver(name) for name in (DRIVER, COUNTED) if self.chance(0.85)],
+            "csiDrivers": [self.driver(name) for name in (DRIVER, COUNTED, *MOVED.values()) if self.chance(0.85)],
             "csiNodes": [self.csi_node(name) for name in self.nodes if self.chance(0.85)],
             "csiStorageCapacities": [self.capacity(number) for number in range(self.pick(0, 1, 2, 3))],
             "volumeAttachments": [self.attachment(number) for number in range(self.pick(0, 0, 0, 1, 2))],
@@ -92,13 +100,23 @@ class Volumes:
 
     def disk(self) -> Json:
         readonly = {"readOnly": True} if self.chance(0.4) else {}
+        if self.chance(0.5):
+            return self.moved(self.pick("d1", "d2"), readonly)
         return self.pick(
-            {"gcePersistentDisk": {"pdName": self.pick("d1", "d2"), **readonly}},
-            {"awsElasticBlockStore": {"volumeID": self.pick("d1", "d2"), **readonly}},
             {"iscsi": {"targetPortal": "p", "iqn": self.pick("iqn.2001-04.com.example:a", "iqn.2001-04.com.example:b"),
                        "lun": self.pick(0, 1), **readonly}},
             {"rbd": {"monitors": [self.pick("a", "b"), "c"], "image": self.pick("i", "j"), **readonly}},
         )  # fmt: skip
+
+    def moved(self, name: str, readonly: Json) -> Json:
+        """A volume of an in-tree plugin that was moved to CSI."""
+        return self.pick(
+            {"gcePersistentDisk": {"pdName": name, **readonly}},
+            {"awsElasticBlockStore": {"volumeID": self.pick(name, f"aws://z/vol-{name}"), **readonly}},
+            {"azureDisk": {"diskName": name, "diskURI": f"/disks/{name}", "kind": "Managed"}},
+            {"cinder": {"volumeID": name}},
+            {"portworxVolume": {"volumeID": name}},
+        )
 
     def ephemeral(self, pod: Json, volume: str) -> None:
         if self.chance(0.15):
@@ -166,10 +184,13 @@ class Volumes:
         spec |= self.pick(
             {"csi": {"driver": self.pick(DRIVER, COUNTED), "volumeHandle": f"h-{name}"}},
             {"hostPath": {"path": "/d"}},
+            self.moved(f"h-{name}", {}),
         )
+        if "gcePersistentDisk" in spec:
+            labels.update({label: "a" for label in (ZONE, OLD_ZONE) if labels.get(label) == "a__b"})
         if self.chance(0.55):
-            key = self.pick(ZONE, HOSTNAME)
-            values = [self.pick("a", "b", "c")] if key == ZONE else self.rng.sample(list(self.nodes), 1)
+            key = self.pick(ZONE, HOSTNAME, OLD_ZONE if self.chance(0.3) else ZONE)
+            values = [self.pick("a", "b", "c")] if key != HOSTNAME else self.rng.sample(list(self.nodes), 1)
             term = {"matchExpressions": [{"key": key, "operator": self.pick("In", "In", "NotIn"), "values": values}]}
             spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [term]}}
         if self.chance(0.05):
@@ -201,13 +222,17 @@ class Volumes:
 
     def csi_node(self, name: str) -> Json:
         drivers = []
-        for driver in (DRIVER, COUNTED):
+        for driver in (DRIVER, COUNTED, *MOVED.values()):
             if self.chance(0.8):
                 made: Json = {"name": driver, "nodeID": name, "topologyKeys": []}
                 if self.chance(0.6):
                     made["allocatable"] = {"count": self.pick(0, 1, 1, 2)}
                 drivers.append(made)
-        return {"metadata": {"name": name, "uid": f"uid-csinode-{name}"}, "spec": {"drivers": drivers}}
+        metadata: Json = {"name": name, "uid": f"uid-csinode-{name}"}
+        if self.chance(0.6):
+            left = [plugin for plugin in MOVED if self.chance(0.7)]
+            metadata["annotations"] = {"storage.alpha.kubernetes.io/migrated-plugins": ",".join(left)}
+        return {"metadata": metadata, "spec": {"drivers": drivers}}
 
     def capacity(self, number: int) -> Json:
         made: Json = {

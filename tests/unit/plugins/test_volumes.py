@@ -617,6 +617,48 @@ def test_a_driver_may_insist_on_being_installed() -> None:
 # -- nobody else waits -----------------------------------------------------------------------------------------------
 
 
+def test_volumes_of_an_in_tree_plugin_count_against_the_limit_of_the_driver() -> None:
+    world = Storeroom()
+    for node, count in (("n0", 1), ("n1", 1), ("n2", 0)):
+        world.tell(feed.NodeDriversSet(NodeDrivers(f"d-{node}", node, (("ebs.csi.aws.com", count),))))
+    for number in range(4):
+        world.pod(f"p{number}", CPU, volumes=PodVolumes(attached=(("ebs.csi.aws.com", f"vol-{number // 2}"),)))
+    world.session()
+    on_node = {name: world.placed.get(name) for name in ("p0", "p1", "p2", "p3")}
+    assert on_node["p0"] == on_node["p1"] != on_node["p2"] == on_node["p3"]
+    world.pod("p4", CPU, volumes=PodVolumes(attached=(("ebs.csi.aws.com", "vol-4"),)))
+    world.session()
+    assert "3 node(s) exceed max volume count" in world.text("p4")
+
+
+def test_a_class_of_an_in_tree_plugin_makes_volumes_of_the_driver() -> None:
+    world = Storeroom(1)
+    world.tell(feed.StorageClassSet(StorageClass("sc-old", "old", "kubernetes.io/aws-ebs", delayed=True)))
+    world.tell(feed.NodeDriversSet(NodeDrivers("d", "n0", (("ebs.csi.aws.com", 1),))))
+    for name in ("a", "b"):
+        world.claim(name, "old")
+        world.with_claims(f"p-{name}", name)
+    world.session()
+    assert len(world.placed) == 1
+
+
+def test_a_moved_volume_is_reached_by_the_labels_of_the_driver_where_the_kubelet_has_left_it() -> None:
+    world = Storeroom(0)
+    for name, labels in (("n0", {ZONE: "a"}), ("n1", {ZONE: "b"}), ("n2", {"topology.ebs.csi.aws.com/zone": "b"})):
+        world.node(name, labels=labels)
+        moved = ("kubernetes.io/aws-ebs",) if name != "n1" else ()
+        world.tell(feed.NodeDriversSet(NodeDrivers(f"d-{name}", name, moved=moved)))
+    world.volume(
+        "v", available=False, claim="ns/data", terms=on(ZONE, "b"), driver="ebs.csi.aws.com", handle="vol-1",
+        plugin="kubernetes.io/aws-ebs", moved=on("topology.ebs.csi.aws.com/zone", "b"),
+    )  # fmt: skip
+    world.claim("data", volume="v", bound=True)
+    world.gang_with("g", dict.fromkeys(range(8), ("data",)))
+    world.session()
+    assert set(world.placed.values()) <= {"n1", "n2"}
+    assert world.placed
+
+
 def test_members_above_the_minimum_start_when_only_others_have_no_claim() -> None:
     world = Storeroom()
     world.claim("d0", "fast")
