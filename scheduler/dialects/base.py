@@ -18,7 +18,7 @@ from scheduler.dialects.requests import exact, rounded
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Condition, Problem
-from scheduler.model.queues import Queue
+from scheduler.model.queues import Queue, QueueFacts
 from scheduler.model.resources import Amounts
 
 MAX_MEMBERS = 2**31 - 1
@@ -66,6 +66,16 @@ class Dialect(Protocol):
 
     def api_path(self, group: PodGroup) -> str:
         """Return the path of the object, without "/status"."""
+
+    def queue_status_patch(self, queue: Queue, facts: QueueFacts, now: str) -> dict[str, Any] | None:
+        """Return a merge patch that makes a queue's object say `facts`; None when it says so already.
+
+        `now` is RFC 3339. `queue` must be as last read. What changes with every second is no reason to write by itself
+        more often than once a minute.
+        """
+
+    def queue_path(self, queue: Queue) -> str:
+        """Return the path of a queue's object, without "/status"."""
 
 
 class Metadata(Identity, gc=False, rename="camel"):
@@ -164,6 +174,15 @@ class PodGroupDialect:
     def api_path(self, group: PodGroup) -> str:
         """Return the path of the object."""
         return f"/apis/{group.api_version}/namespaces/{group.namespace}/podgroups/{group.name}"
+
+    def queue_status_patch(self, queue: Queue, facts: QueueFacts, now: str) -> dict[str, Any] | None:
+        """Say nothing: there are no queues unless a dialect says otherwise."""
+        return None
+
+    def queue_path(self, queue: Queue) -> str:
+        """Return the path of a queue's object."""
+        one = next(resource for resource in self.resources if resource.role == "queue")
+        return f"/apis/{one.group}/{one.versions[0]}/{one.plural}/{queue.name}"
 
 
 class Reader:

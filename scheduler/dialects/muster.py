@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from scheduler.dialects import queues
 from scheduler.dialects.base import (
     LATER,
     RAN,
@@ -25,15 +26,18 @@ from scheduler.dialects.base import (
     open_envelope,
     open_spec,
     plain,
+    read_conditions,
     read_counts,
     set_condition,
 )
 from scheduler.dialects.meta import seconds
+from scheduler.dialects.neighbours import SelectorStruct, label_selector
+from scheduler.model.affinity import LabelSelector
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
 from scheduler.model.pods import Problem
 from scheduler.model.quantity import BadQuantity, amount
-from scheduler.model.queues import UNLIMITED, WEIGHT_UNIT, Queue
+from scheduler.model.queues import ROOT_QUEUE, UNLIMITED, WEIGHT_UNIT, Queue, QueueFacts
 from scheduler.model.resources import Amounts
 from scheduler.model.verdict import Code
 
@@ -48,6 +52,7 @@ _PHASES = {
     "Unknown": "Degraded",
 }
 _NEUTRAL = {word: neutral for neutral, word in _PHASES.items() if neutral != "Unknown"}
+_WITHIN = ("LowerPriority", "LowerOrNewerEqualPriority", "Never")
 _COUNTS = ("desired", "existing", "gated", "bound", "running", "succeeded", "failed")
 
 
@@ -74,6 +79,7 @@ class MusterDialect(PodGroupDialect):
             queue=spec.text("queue"),
             priority_class=spec.text("priorityClassName"),
             preemptible=spec.flag("preemptible"),
+            min_runtime=queues.duration(spec, "minRuntime"),
             topology=_topology(spec),
             phase=_NEUTRAL.get(phase, phase),
             was_running=phase in RAN or (isinstance(start, dict) and bool(start.get("actual"))),
@@ -85,13 +91,14 @@ class MusterDialect(PodGroupDialect):
         """Return the queue."""
         envelope: Envelope = open_envelope("Queue.scheduling.muster.sh", raw)
         meta, problems = envelope.metadata, list[Problem]()
-        spec = open_spec(envelope, problems)
+        spec, status = open_spec(envelope, problems), plain(envelope.status)
         preemption = spec.object("preemption")
+        decayed, decayed_at = queues.read_usage(status)
         return Queue(
             name=meta.name,
             uid=meta.uid,
             dialect=self.name,
-            parent=spec.text("parent", "root"),
+            parent=spec.text("parent") or ROOT_QUEUE,
             weight=spec.integer("weight", 1, 0) * WEIGHT_UNIT,
             priority=spec.integer("priority", 0, -(2**31)),
             guarantee=_resources(spec, "guarantee"),
@@ -99,10 +106,37 @@ class MusterDialect(PodGroupDialect):
             limit=_resources(spec, "limit"),
             reclaimable=preemption.flag("reclaimable") is not False,
             state=spec.choice("state", "Open", ("Open", "Hold", "Drain")),
+            order=spec.choice("order", "BestEffort", ("BestEffort", "StrictFIFO")),
+            within_queue=preemption.choice("withinQueue", "LowerPriority", _WITHIN),
+            reclaim=preemption.choice("reclaim", "Any", ("Any", "LowerPriority", "Never")),
+            min_runtime=queues.duration(preemption, "minRuntime"),
+            namespaces=_namespaces(spec),
+            half_life=queues.duration(spec.object("fairShare"), "halfLife", positive=True),
+            decayed=decayed,
+            decayed_at=decayed_at,
             created=seconds(meta.creation_timestamp),
+            generation=meta.generation,
+            conditions=read_conditions(status),
             problems=tuple(dict.fromkeys(problems)),
             resource_version=meta.resource_version,
+            raw_status=bytes(envelope.status),
         )
+
+    def queue_status_patch(self, queue: Queue, facts: QueueFacts, now: str) -> dict[str, Any] | None:
+        """Return the merge patch for the status of a queue."""
+        before = plain(queue.raw_status)
+        wish: dict[str, Any] = {"state": facts.state, "pending": facts.pending, "running": facts.running}
+        wish["conditions"] = queues.conditions(queue, before, facts, now, ready=True)
+        changed = (difference(before, wish) or {"status": {}})["status"]
+        for name, value in (
+            ("entitlement", facts.entitlement),
+            ("allocated", facts.allocated),
+            ("borrowed", facts.borrowed),
+        ):
+            if part := queues.told(before.get(name), value):
+                changed[name] = part
+        changed |= queues.usage(queue, before, facts, alone=not changed) or {}
+        return {"status": changed} if changed else None
 
     def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
         """Return the merge patch for the status."""
@@ -130,6 +164,20 @@ class MusterDialect(PodGroupDialect):
         if status.phase in RAN and not (isinstance(start, dict) and start.get("actual")):
             wish["start"] = {"actual": now}
         return difference(before, wish)
+
+
+def _namespaces(spec: Reader) -> LabelSelector | None:
+    """Read namespaceSelector; without one every namespace may use the queue, and so with an empty one."""
+    value = spec.fields.get("namespaceSelector")
+    if value is None:
+        return None
+    path = spec.at("namespaceSelector")
+    try:
+        struct = msgspec.convert(value, SelectorStruct)
+    except msgspec.ValidationError as bad:
+        spec.problems.append(Problem(path, f"is not a selector: {bad}"))
+        return None
+    return label_selector(struct, path, spec.problems)
 
 
 def _topology(spec: Reader) -> TopologyWish | None:

@@ -6,9 +6,16 @@ from types import MappingProxyType
 
 from scheduler.dialects.base import Dialect
 from scheduler.dialects.coscheduling import CoschedulingDialect
+from scheduler.dialects.kai import KaiDialect
 from scheduler.dialects.muster import MusterDialect
 from scheduler.dialects.native import NativeDialect
 from scheduler.dialects.volcano import VolcanoDialect
 
-DIALECTS: tuple[Dialect, ...] = (MusterDialect(), NativeDialect(), VolcanoDialect(), CoschedulingDialect())
+DIALECTS: tuple[Dialect, ...] = (
+    MusterDialect(),
+    NativeDialect(),
+    VolcanoDialect(),
+    CoschedulingDialect(),
+    KaiDialect(),
+)
 BY_NAME = MappingProxyType({dialect.name: dialect for dialect in DIALECTS})

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from scheduler.dialects import queues
 from scheduler.dialects.base import (
     LATER,
     RAN,
@@ -26,6 +27,7 @@ from scheduler.dialects.base import (
     open_envelope,
     open_spec,
     plain,
+    read_conditions,
     read_counts,
     set_condition,
 )
@@ -33,8 +35,8 @@ from scheduler.dialects.meta import seconds
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
 from scheduler.model.pods import Problem
-from scheduler.model.queues import DEFAULT_QUEUE, WEIGHT_UNIT, Queue
-from scheduler.model.resources import Amounts
+from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue, QueueFacts
+from scheduler.model.resources import PODS, Amounts
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 
 _PHASES = {
@@ -49,6 +51,7 @@ _PHASES = {
 }
 _NEUTRAL = {"Unknown": "Degraded"}
 _COUNTS = ("running", "succeeded", "failed")
+_STATES = ("Open", "Closed", "Closing", "Unknown")
 _SCHEDULED_REASON = "tasks in gang are ready to be scheduled"
 
 
@@ -89,16 +92,16 @@ class VolcanoDialect(PodGroupDialect):
         )
 
     def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:
-        """Return the queue. Closed, Closing and Unknown all mean that nothing new starts."""
+        """Return the queue. Closed, Closing and Unknown all mean that nothing new starts; no state at all is Open."""
         envelope = open_envelope("Queue.scheduling.volcano.sh", raw)
         meta, problems = envelope.metadata, list[Problem]()
         spec, status = open_spec(envelope, problems), plain(envelope.status)
-        state = status.get("state") or "Open"
+        state = Reader(status, "status", problems).choice("state", "Open", _STATES) if status.get("state") else "Open"
         return Queue(
             name=meta.name,
             uid=meta.uid,
             dialect=self.name,
-            parent=spec.text("parent") or "root",
+            parent="" if meta.name == ROOT_QUEUE else spec.text("parent") or ROOT_QUEUE,
             weight=spec.integer("weight", 1, 1, 65535) * WEIGHT_UNIT,
             priority=spec.integer("priority", 0, 0),
             guarantee=_kept(spec.object("guarantee"), "resource"),
@@ -107,9 +110,40 @@ class VolcanoDialect(PodGroupDialect):
             reclaimable=spec.flag("reclaimable") is not False,
             state="Open" if state == "Open" else "Hold",
             created=seconds(meta.creation_timestamp),
-            problems=tuple(problems),
+            generation=meta.generation,
+            conditions=read_conditions(status),
+            problems=tuple(dict.fromkeys(problems)),
             resource_version=meta.resource_version,
+            raw_status=bytes(envelope.status),
         )
+
+    def queue_status_patch(self, queue: Queue, facts: QueueFacts, now: str) -> dict[str, Any] | None:
+        """Return the merge patch for the status of a queue.
+
+        Its state is also where its users close it: only what the queue says of itself is said back, never what it
+        inherits, or it would stay closed when the queue above opens again. Counters go along, but are no reason to
+        write: not every version of its schema keeps them.
+        """
+        before = plain(queue.raw_status)
+        said = before.get("state")
+        if queue.state == "Open":
+            state = "Open"
+        elif said == "Unknown":
+            state = "Unknown"
+        else:
+            state = "Closing" if facts.state == "Closing" else "Closed"
+        changed = (difference(before, {"state": state}) or {"status": {}})["status"]
+        pods = {PODS: str(facts.pods)} if facts.pods else {}
+        allocated = {name: queues.written(name, value) for name, value in facts.allocated} | pods
+        if part := queues.told(before.get("allocated"), allocated):
+            changed["allocated"] = part
+        if part := queues.told(before.get("reservation"), facts.guarantee):
+            changed["reservation"] = part
+        counts = {"pending": facts.pending, "inqueue": facts.admitted, "running": facts.running}
+        counted = (difference(before, counts) or {"status": {}})["status"]
+        if changed or any(name in before for name in counted):
+            changed |= counted
+        return {"status": changed} if changed else None
 
     def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
         """Return the merge patch for the status."""

@@ -72,6 +72,8 @@ class QueueFacts:
     that run, and that wait after they were let in. decayed, decayed_at: decayed usage and its time.
     problem: what is wrong with the queue or its place in the tree ("" = nothing), as code and sentence.
     over: the resources of which it uses more than its limit (a limit that was lowered), with how much more.
+    pods: how many pods hold what is allocated. requested: what its groups hold or ask for. fixed: what those of them
+    hold that may not be evicted. The last two are None where nobody has summed them.
     """
 
     state: str
@@ -87,3 +89,6 @@ class QueueFacts:
     children: tuple[str, ...] = ()
     problem: tuple[str, str] = ("", "")
     over: Amounts = ()
+    pods: int = 0
+    requested: Amounts | None = None
+    fixed: Amounts | None = None

@@ -29,12 +29,18 @@ _GROUPS = {
     "scheduling.volcano.sh": "volcano",
     "scheduling.x-k8s.io": "coscheduling",
     "scheduling.k8s.io": "native",
+    "scheduling.run.ai": "kai",
 }
-_HIDDEN = {"PodGroup": ("raw_status", "key", "conditions"), "Shape": ("key",), "Pod": ("shape",)}
+_HIDDEN = {
+    "PodGroup": ("raw_status", "key", "conditions"),
+    "Queue": ("raw_status", "conditions"),
+    "Shape": ("key",),
+    "Pod": ("shape",),
+}
 # Groups whose life is written out; all others are only checked to say nothing twice.
 _LIVES = frozenset(
     {"kuberay-raycluster", "vcjob-with-roles", "scheduler-plugins-readme", "half-done-before-a-restart", "gang-v1beta1"}
-    | {"kuberay-v1alpha2", "initially-scheduled-is-final", "gang"}
+    | {"kuberay-v1alpha2", "initially-scheduled-is-final", "gang", "sub-groups-as-roles"}
 )
 
 # What the scheduler says in one life of a group: (phase, counts, reason, text).

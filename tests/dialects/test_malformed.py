@@ -15,7 +15,9 @@ from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.decisions import SetStatus
 from scheduler.model.pods import Problem
 from scheduler.model.quantity import MAX_AMOUNT
+from scheduler.model.queues import QueueFacts
 from scheduler.model.verdict import Code, verdict
+from tests.dialects.golden import merged
 
 Json = dict[str, Any]
 META = {"name": "g", "namespace": "a", "uid": "u", "resourceVersion": "1"}
@@ -24,12 +26,14 @@ VERSIONS = {
     "native": "scheduling.k8s.io/v1beta1",
     "volcano": "scheduling.volcano.sh/v1beta1",
     "coscheduling": "scheduling.x-k8s.io/v1alpha1",
+    "kai": "scheduling.run.ai/v2alpha2",
 }
 MINIMUM = {
     "muster": lambda value: {"minMember": value},
     "native": lambda value: {"schedulingPolicy": {"gang": {"minCount": value}}},
     "volcano": lambda value: {"minMember": value},
     "coscheduling": lambda value: {"minMember": value},
+    "kai": lambda value: {"minMember": value},
 }
 PATHS = dict.fromkeys(MINIMUM, "spec.minMember") | {"native": "spec.schedulingPolicy.gang.minCount"}
 JUNK = st.recursive(
@@ -42,7 +46,8 @@ FIELDS = st.sampled_from(
         *("minMember", "minTaskMember", "minResources", "queue", "priorityClassName", "networkTopology"),
         *("subGroupPolicy", "schedulingPolicy", "schedulingConstraints", "topology", "subGroups", "preemptible"),
         *("resourceClaims", "weight", "priority", "resources", "capability", "deserved", "guarantee", "parent"),
-        *("state", "preemption"),
+        *("state", "preemption", "order", "fairShare", "namespaceSelector", "minRuntime", "parentQueue"),
+        *("preemptMinRuntime", "reclaimMinRuntime", "preemptibility", "topologyConstraint", "minSubGroup"),
     ]
 )
 
@@ -67,9 +72,10 @@ def test_a_minimum_within_bounds_is_read(name: str, value: int) -> None:
     assert (read.min_member, read.problems) == (value, ())
 
 
-def test_a_minimum_of_zero_is_legal_in_volcano_only_and_means_that_nobody_waits() -> None:
-    assert (group("volcano", {"minMember": 0}).min_member, group("volcano", {}).min_member) == (1, 1)
-    assert group("volcano", {"minMember": 0}).problems == ()
+def test_a_minimum_of_zero_is_legal_in_volcano_and_kai_only_and_means_that_nobody_waits() -> None:
+    for name in ("volcano", "kai"):
+        assert (group(name, {"minMember": 0}).min_member, group(name, {}).min_member) == (1, 1)
+        assert group(name, {"minMember": 0}).problems == ()
     for name in ("muster", "native", "coscheduling"):
         assert [problem.field for problem in group(name, MINIMUM[name](0)).problems] == [PATHS[name]]
 
@@ -128,6 +134,13 @@ def test_no_content_of_spec_and_status_is_an_exception(dialect: Dialect, spec: A
         assert (queue.uid, queue.name) == ("u", "g")
         assert queue.weight >= 0
         assert all(value >= -1 for part in (queue.guarantee, queue.deserved, queue.limit) for _, value in part)
+        assert all(value >= 0 for _, value in queue.weights)
+        facts = QueueFacts("Open", allocated=(("cpu", 1500),), decayed=(("cpu", 7),), decayed_at=1793520000.0)
+        patch = dialect.queue_status_patch(queue, facts, "2026-11-01T00:00:00Z")
+        assert patch is not None and set(patch) == {"status"}
+        after = merged({"metadata": META, "spec": spec, "status": status}, patch)
+        again = dialect.decode_queue(json.dumps(after).encode(), VERSIONS[dialect.name])
+        assert dialect.queue_status_patch(again, facts, "2026-11-02T00:00:00Z") is None
 
 
 @pytest.mark.parametrize("name", sorted(VERSIONS))

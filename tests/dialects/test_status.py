@@ -35,7 +35,8 @@ def say(name: str, value: Json, phase: str, code: Code | None = None, text: str 
 
 def conditions(patch: Json | None) -> dict[str, Json]:
     assert patch is not None
-    return {item["type"]: item for item in patch["status"]["conditions"]}
+    lists = (patch["status"].get(name, ()) for name in ("conditions", "schedulingConditions"))
+    return {item["type"]: item for found in lists for item in found}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -58,6 +59,7 @@ def test_a_condition_that_stops_being_true_becomes_false_or_is_final(name: str) 
             "native": {"PodGroupInitiallyScheduled"},
             "volcano": {"Scheduled"},
             "coscheduling": {"Scheduled"},
+            "kai": {"Scheduled"},
         }[name]
     )
 
@@ -65,8 +67,10 @@ def test_a_condition_that_stops_being_true_becomes_false_or_is_final(name: str) 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_others_wrote_stays(name: str) -> None:
     foreign = {"type": "DisruptionTarget", "status": "True", "reason": "X", "lastTransitionTime": T1, "extra": [1]}
-    patch = say(name, obj(name, {"conditions": [foreign]}), "Pending", Code.RESOURCES, "short", T2)
-    assert conditions(patch)["DisruptionTarget"] == foreign
+    value = obj(name, {"conditions": [foreign], "schedulingConditions": [foreign]})
+    value = merged(value, say(name, value, "Pending", Code.RESOURCES, "short", T2) or {})
+    assert foreign in value["status"]["conditions"]
+    assert foreign in value["status"]["schedulingConditions"]
 
 
 @pytest.mark.parametrize("name", NAMES)
