@@ -17,7 +17,7 @@ Rows are queues, columns resources, values int64 (cpu in millicores, everything 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from scheduler.model.filling import CEILING, Index, Ints, Reweigh, fill, sums, sums_before
 from scheduler.model.queues import UNLIMITED, Queue
-from scheduler.model.resources import Amounts
 
 UNSET = -2
 """A field that a queue does not have; UNLIMITED (-1) is one that it has."""
@@ -345,6 +344,22 @@ def headroom(structure: Structure, fields: Fields, usage: Ints, total: Ints) -> 
     return np.ascontiguousarray(room.T)
 
 
+def owed(structure: Structure, fields: Fields) -> Ints:
+    """Return (queues, resources) what each queue deserves, wanted or not: never less than its guarantee.
+
+    CEILING: unlimited. Where the field is not set: what those below deserve, 0 for a leaf.
+    """
+    limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
+    least, deserved = _total_guarantee(structure, fields, limit), fields.deserved.T
+    total = np.zeros_like(least)
+    for level in reversed(structure.levels):
+        has = deserved[:, level]
+        mine = np.where(has == UNLIMITED, CEILING, np.where(has == UNSET, total[:, level], has))
+        total[:, level] = np.maximum(least[:, level], np.minimum(mine, limit[:, level]))
+        _add_to_parents(structure, level, total)
+    return np.ascontiguousarray(total.T)
+
+
 def borrowed(usage: Ints, owed: Ints) -> Ints:
     """Return what is used beyond what is owed, never below 0. Both with everything below each queue."""
     more: Ints = np.maximum(usage - owed, 0)
@@ -361,23 +376,3 @@ def dominant_share(usage: Sequence[int], of: Sequence[int]) -> float:
         if used > 0:
             share = max(share, used / whole if whole > 0 else float("inf"))
     return share
-
-
-def rows_of(amounts: Mapping[str, Amounts], index: Mapping[str, int], resources: Sequence[str]) -> Ints:
-    """Return (queues, resources) from amounts by queue name; names that are not in the index are left out."""
-    column = {name: number for number, name in enumerate(resources)}
-    table = np.zeros((len(index), len(resources)), dtype=np.int64)
-    for name, values in amounts.items():
-        row = index.get(name)
-        if row is not None:
-            for resource, value in values:
-                if resource in column:
-                    table[row, column[resource]] = min(value, CEILING)
-    return table
-
-
-def ancestors(structure: Structure, row: int) -> Iterator[int]:
-    """Yield the row and those above it, up to the root."""
-    while row >= 0:
-        yield row
-        row = int(structure.parent[row])
