@@ -12,7 +12,7 @@ import msgspec
 
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.budgets import DisruptionBudget
-from scheduler.model.decisions import Decision, Decisions, Explain, Place, SetStatus
+from scheduler.model.decisions import Decision, Decisions, Explain, Place, SetQueueStatus, SetStatus
 from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
@@ -260,6 +260,7 @@ class Handover(_Event, frozen=True, tag=True, array_like=True, gc=False):
     places: tuple[Place, ...] = ()
     statuses: tuple[SetStatus, ...] = ()
     explains: tuple[Explain, ...] = ()
+    queue_statuses: tuple[SetQueueStatus, ...] = ()
 
     @staticmethod
     def of(decisions: Decisions) -> Handover:
@@ -271,15 +272,17 @@ class Handover(_Event, frozen=True, tag=True, array_like=True, gc=False):
             places=tuple(item for item in items if isinstance(item, Place)),
             statuses=tuple(item for item in items if isinstance(item, SetStatus)),
             explains=tuple(item for item in items if isinstance(item, Explain)),
+            queue_statuses=tuple(item for item in items if isinstance(item, SetQueueStatus)),
         )
 
 
 class SessionDone(_Event, frozen=True, tag=True, array_like=True, gc=False):
-    """Figures of a session for metrics: seconds by action, and counters by (name, labels as text)."""
+    """Figures of a session for metrics: seconds by action, counters by (name, labels as text), overcommitted nodes."""
 
     session: str
     seconds: dict[str, float]
     counters: dict[str, float]
+    overcommitted: int = 0
 
 
 class SnapshotReply(_Event, frozen=True, tag=True, array_like=True, gc=False):

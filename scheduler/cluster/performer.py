@@ -1,4 +1,4 @@
-"""What a session decided, done: bind requests, the status of groups, conditions of pods, events.
+"""What a session decided, done: bind requests, the status of groups and queues, conditions of pods, events.
 
 Decided here: which decision becomes which write, about which object, and when an event is worth one. Must not know why
 something was decided, nor how a status or a sentence is worded (dialects and texts are given). Invariants: a placement
@@ -19,13 +19,14 @@ from typing import Any, Protocol
 
 import structlog
 
-from scheduler.cluster import bindrequests, feed
+from scheduler.cluster import bindrequests, feed, queuestatus
 from scheduler.cluster.bindrequests import Bundle
 from scheduler.cluster.client import MERGE, STRATEGIC, path_of
 from scheduler.cluster.events import Events, Regarding, of_group, of_pod
+from scheduler.cluster.roomnews import RoomNews
 from scheduler.cluster.writer import Meter, NotCommitted, Request, Worth, Write
 from scheduler.model.bindrequest import BindRequest, GangOutcome, given_up
-from scheduler.model.decisions import Assignment, Explain, Place, SetStatus
+from scheduler.model.decisions import Assignment, Explain, Place, SetStatus, Victim
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod
 from scheduler.model.verdict import Verdict
@@ -38,7 +39,7 @@ _BOUND = "Bound"
 _GIVEN_UP = ("Failed", "Unwound")
 
 
-class Dialect(Protocol):
+class Dialect(queuestatus.Dialect, Protocol):
     """What is needed of a dialect to answer in its words."""
 
     def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
@@ -63,8 +64,11 @@ class Texts(Protocol):
     def note(self, text: str) -> str:
         """Return text that fits into an event."""
 
+    def eviction(self, place: Place, victim: Victim) -> str:
+        """Return why a victim goes, and for whom."""
 
-class Cache(Protocol):
+
+class Cache(queuestatus.Cache, Protocol):
     """The picture of the cluster."""
 
     def pod(self, uid: str) -> Pod | None:
@@ -127,6 +131,7 @@ class Performer:
         has_status: Callable[[PodGroup], bool] = lambda _: True,
         deadline: float = 120.0,
         volume_time: float = 600.0,
+        victim_time: float = 300.0,
         controller: str = "muster",
         host: str = "",
         clock: Callable[[], float] = time.time,
@@ -142,7 +147,10 @@ class Performer:
         self._meter = meter
         self._deadline = deadline
         self._volume_time = volume_time
+        self._victim_time = victim_time
         self._events = Events(writer, texts.note, controller=controller, host=host, clock=clock, timer=timer)
+        self._queues = queuestatus.QueueStatuses(writer, cache, dialects, lambda: _now(clock()), timer=timer)
+        self._room = RoomNews(writer, cache, self._events, texts, self._condition)
         self._clock = clock
         self._timer = timer
         self._placing: dict[str, _Placing] = {}
@@ -162,6 +170,9 @@ class Performer:
         for status in handover.statuses:
             with self._fence(handover.session, status.group):
                 self._say_status(status)
+        for about in handover.queue_statuses:
+            with self._fence(handover.session, about.queue):
+                self._queues.say(about)
         for explain in handover.explains:
             with self._fence(handover.session, explain.group):
                 self._explain(handover.session, explain)
@@ -182,6 +193,7 @@ class Performer:
 
     async def close(self) -> None:
         """Stop; requests that are being written may or may not come to be."""
+        self._queues.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -215,7 +227,13 @@ class Performer:
         deadline = self._clock() + self._deadline
         epoch = self._epoch()
         made = bindrequests.bundles(
-            handover.session, epoch, deadline, self._namespace, handover.places, volume_time=self._volume_time
+            handover.session,
+            epoch,
+            deadline,
+            self._namespace,
+            handover.places,
+            volume_time=self._volume_time,
+            victim_time=self._victim_time,
         )
         for bundle in made:
             self._mark(bundle)
@@ -284,15 +302,20 @@ class Performer:
                 case feed.RequestGone(name=name):
                     self._clear(name, self._members.pop(name, ()))
                     self._ours.discard(name)
+                    self._room.request_gone(name)
                 case feed.PodGone(uid=uid):
+                    self._room.gone(uid)
                     self._placing.pop(uid, None)
                     self._writer.forget(("condition", uid))
+                case feed.QueueGone(name=name, dialect=dialect):
+                    self._queues.gone(dialect, name)
                 case feed.GroupGone(key=key):
                     self._events.forget(key)
                     self._why.pop(key, None)
 
     def _request(self, request: BindRequest) -> None:
         uids = self._members.setdefault(request.name, _uids(request.gangs))
+        self._tell_of_room(request)
         if request.open:
             over = {outcome.index for outcome in request.outcomes if outcome.phase in _GIVEN_UP}
             if over:  # they wait again, while others of their request go on
@@ -306,6 +329,21 @@ class Performer:
         if request.name in self._ours:
             self._ours.discard(request.name)
             self._announce(request)
+
+    def _tell_of_room(self, request: BindRequest) -> None:
+        """Say who waits for victims, and who does not any more."""
+        ended = {
+            outcome.index: outcome for outcome in request.outcomes if not request.open or outcome.phase in _GIVEN_UP
+        }
+        for index in range(len(request.gangs)):
+            if index in ended:
+                self._room.over(request, ended[index])
+            elif request.open:
+                self._room.waits(request, index, ours=request.name in self._ours)
+
+    def evicted(self, request: BindRequest, place: Place, victim: Victim) -> None:
+        """Hear from the binder that the eviction of a victim was accepted."""
+        self._room.evicted(request, place, victim)
 
     def _announce(self, request: BindRequest) -> None:
         """Say what was bound, or why it was not: once a group that has an object, else once a pod."""
@@ -445,15 +483,24 @@ class Performer:
         pod = self._waiting(uid)
         if pod is None or _says(pod, reason, message):
             return None
+        condition = self._unscheduled(pod, reason, message)
+        path = path_of("", "v1", "pods", pod.namespace, pod.name, "status")
+        # The API server repeats a patch that meets another write; without the version it would undo what a bind said.
+        metadata = {"uid": uid, "resourceVersion": pod.resource_version}
+        return Request(path, {"metadata": metadata, "status": {"conditions": [condition]}})
+
+    def _condition(self, pod: Pod, why: Verdict) -> dict[str, Any] | None:
+        """Return the condition of a pod that waits; None when it says so already."""
+        reason, message = self._texts.condition_reason(why), self._texts.pod_message(why)
+        return None if _says(pod, reason, message) else self._unscheduled(pod, reason, message)
+
+    def _unscheduled(self, pod: Pod, reason: str, message: str) -> dict[str, Any]:
         condition: dict[str, Any] = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
         if pod.condition is None:
             condition["lastTransitionTime"] = _now(self._clock())
         if pod.generation:
             condition["observedGeneration"] = pod.generation
-        path = path_of("", "v1", "pods", pod.namespace, pod.name, "status")
-        # The API server repeats a patch that meets another write; without the version it would undo what a bind said.
-        metadata = {"uid": uid, "resourceVersion": pod.resource_version}
-        return Request(path, {"metadata": metadata, "status": {"conditions": [condition]}})
+        return condition
 
 
 def _uids(places: Sequence[Place]) -> tuple[str, ...]:
