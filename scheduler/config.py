@@ -87,13 +87,15 @@ class ElectionConfig:
 class BinderConfig:
     """Binds in flight; seconds a gang may take to become whole; finished requests kept for `history` seconds.
 
-    volume_timeout: seconds that the volumes of a gang may take beside that.
+    volume_timeout: seconds that the volumes of a gang may take beside that. victim_timeout: likewise the pods that have
+    to go for it, beside what they are given to end.
     """
 
     concurrency: int = 64
     deadline: float = 120.0
     history: float = 60.0
     volume_timeout: float = 600.0
+    victim_timeout: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,13 +292,14 @@ def _election(value: object) -> ElectionConfig:
 
 
 def _binder(value: object) -> BinderConfig:
-    raw = _mapping("binder", value, ["concurrency", "deadline", "history", "volumeTimeout"])
+    raw = _mapping("binder", value, ["concurrency", "deadline", "history", "volumeTimeout", "victimTimeout"])
     base = BinderConfig()
     return BinderConfig(
         concurrency=_integer("binder.concurrency", raw.get("concurrency", base.concurrency), low=1, high=1024),
         deadline=parse_duration("binder.deadline", raw.get("deadline", base.deadline)),
         history=parse_duration("binder.history", raw.get("history", base.history)),
         volume_timeout=parse_duration("binder.volumeTimeout", raw.get("volumeTimeout", base.volume_timeout)),
+        victim_timeout=parse_duration("binder.victimTimeout", raw.get("victimTimeout", base.victim_timeout)),
     )
 
 

@@ -172,6 +172,7 @@ class IoProcess:
             has_status=self._watches.has_status,
             deadline=config.binder.deadline,
             volume_time=config.binder.volume_timeout,
+            victim_time=config.binder.victim_timeout,
         )
         self._binder = Binder(
             cache,
@@ -190,6 +191,9 @@ class IoProcess:
                     cache, client, self._may_write, settings=VolumeSettings(time=config.binder.volume_timeout)
                 ),
             ),
+            words=explain,
+            covered=cache.guarded,
+            told=self._performer.evicted,
         )
 
     def _may_write(self) -> bool:

@@ -24,6 +24,7 @@ from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
+from scheduler.model.selecting import selects
 from scheduler.model.volumes import (
     Attachment,
     Claim,
@@ -421,6 +422,14 @@ class Cache:
                 self._subscribers.remove(callback)
 
         return unsubscribe
+
+    def guarded(self, pod: Pod) -> bool:
+        """Whether a disruption budget covers a pod; its eviction then asks the budget."""
+        labels = dict(pod.labels)
+        return any(
+            budget.namespace == pod.namespace and budget.selector is not None and selects(budget.selector, labels)
+            for budget in self.budgets.by_key.values()
+        )
 
     def replay(self) -> list[feed.Event]:
         """Return the current state as events, in an order in which nothing refers to what comes later."""

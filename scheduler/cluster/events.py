@@ -110,6 +110,13 @@ class Events:
         if self._writer.takes_event(redundant=redundant):
             self._write(session, about(), "Normal", "Scheduled", "Binding", self._note(text()))
 
+    def room(
+        self, session: str, about: Callable[[], Regarding], reason: str, action: str, text: Callable[[], str]
+    ) -> None:
+        """Say that pods go to make room: to one of them, or to the group for which they go."""
+        if self._writer.takes_event():
+            self._write(session, about(), "Normal", reason, action, self._note(text()))
+
     def forget(self, group: str) -> None:
         """Note that a group is gone."""
         self._said.pop(group, None)

@@ -332,9 +332,8 @@ class Performer:
 
     def _tell_of_room(self, request: BindRequest) -> None:
         """Say who waits for victims, and who does not any more."""
-        ended = {
-            outcome.index: outcome for outcome in request.outcomes if not request.open or outcome.phase in _GIVEN_UP
-        }
+        told = (one for one in request.outcomes if not request.open or one.phase in _GIVEN_UP)
+        ended = {outcome.index: outcome for outcome in told}
         for index in range(len(request.gangs)):
             if index in ended:
                 self._room.over(request, ended[index])

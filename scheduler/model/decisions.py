@@ -73,6 +73,10 @@ class Drain:
     queue: str
     victims: tuple[Victim, ...]
 
+    def as_place(self) -> Place:
+        """Return it as a placement of nobody, which is how it is handed over."""
+        return Place(f"queue/{self.queue}", "", "", self.queue, "", "Queue", 0, (), victims=self.victims)
+
 
 @dataclass(frozen=True, slots=True)
 class SetQueueStatus:

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from scheduler.model.decisions import Place, Victim
 from scheduler.model.quantity import MAX_AMOUNT, MAX_SHOWN, format_amount
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 
@@ -68,6 +69,21 @@ def node_part(verdict: Verdict) -> str:
     reasons = sorted(f"{count} {reason}" for reason, count in verdict.nodes if count > 0)
     listed = ", ".join(reasons) if reasons else "the minimum does not fit at once"
     return f"0/{verdict.total} nodes are available: {listed}."
+
+
+def eviction(place: Place, victim: Victim) -> str:
+    """Return why a victim goes, and for whom: for the event about it and its condition."""
+    who = f"{place.kind or 'group'} {place.namespace}/{place.name}" if place.namespace else f"{place.kind} {place.name}"
+    match victim.why:
+        case "reclaim":
+            return f"Evicted for {who}: its queue takes back what it is entitled to"
+        case "consolidate":
+            kept = f"; room is kept on node {victim.move_to}" if victim.move_to else ""
+            return f"Moved for {who}{kept}"
+        case "drain":
+            return f"Evicted because queue {place.name} is being drained"
+        case _:
+            return f"Evicted for {who}, which has a higher priority"
 
 
 def note(text: str, limit: int = NOTE_LIMIT) -> str:
