@@ -9,10 +9,12 @@ from scheduler.cli import reading
 from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, note, timestamp, with_client
 from scheduler.cluster.bindrequests import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
+from scheduler.dialects.queues import amounts_said
 from scheduler.framework.gangs import membership, not_found
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Condition
 from scheduler.model.quantity import format_amount
+from scheduler.model.queues import WEIGHT_UNIT, Queue
 from scheduler.model.resources import add
 from scheduler.observe.explain import sentence
 
@@ -22,7 +24,10 @@ _GENERAL = ("Unschedulable", "NotEnoughResources", "NotEnoughTasks")
 """Reasons that say less than the message, which begins with its own."""
 COLUMNS = {
     "groups": ("namespace", "name", "dialect", "queue", "phase", "bound", "minimum", "age", "reason"),
-    "queues": ("name", "dialect", "parent", "state", "weight", "deserved", "limit"),
+    "queues": (
+        *("name", "dialect", "parent", "state", "weight", "deserved", "limit"),
+        *("entitlement", "allocated", "borrowed", "problem"),
+    ),
     "nodes": ("name", "schedulable", "pods", "used", "allocatable"),
     "requests": ("name", "session", "epoch", "phase", "gangs", "pods", "age"),
 }
@@ -138,6 +143,18 @@ def _shown(amounts: tuple[tuple[str, int], ...]) -> dict[str, str]:
     return {name: "unlimited" if value < 0 else format_amount(name, value) for name, value in amounts}
 
 
+def _weight(thousandths: int) -> float | int:
+    return thousandths // WEIGHT_UNIT if thousandths % WEIGHT_UNIT == 0 else thousandths / WEIGHT_UNIT
+
+
+def _problem(queue: Queue) -> str:
+    """Return what is wrong with a queue: what its own object says, else what cannot be read in it."""
+    for condition in queue.conditions:
+        if (condition.type, condition.status) in (("Ready", "False"), ("OverQuota", "True")):
+            return _said(condition)
+    return "; ".join(f"{problem.field}: {problem.message}" for problem in queue.problems)
+
+
 async def _queues(client: ApiClient, _: str | None) -> list[Row]:
     return [
         {
@@ -145,11 +162,16 @@ async def _queues(client: ApiClient, _: str | None) -> list[Row]:
             "dialect": queue.dialect,
             "parent": queue.parent,
             "state": queue.state,
-            "weight": queue.weight,
+            "weight": _weight(queue.weight),
+            "weights": {name: _weight(value) for name, value in queue.weights},
             "priority": queue.priority,
             "guarantee": _shown(queue.guarantee),
             "deserved": _shown(queue.deserved),
             "limit": _shown(queue.limit),
+            "order": queue.order,
+            "reclaimable": queue.reclaimable,
+            **{name: _shown(amounts_said(queue, name)) for name in ("entitlement", "allocated", "borrowed")},
+            "problem": _problem(queue),
         }
         for queue in await reading.queues(client)
     ]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from scheduler.dialects.base import Reader, copied_conditions, set_condition
+from scheduler.dialects.base import Reader, copied_conditions, plain, set_condition
 from scheduler.dialects.meta import seconds
 from scheduler.model.pods import Problem
 from scheduler.model.quantity import BadQuantity, parse_quantity, scaled
@@ -62,6 +62,11 @@ def read_amounts(value: object) -> Amounts:
         except BadQuantity:
             continue
     return amounts(found)
+
+
+def amounts_said(queue: Queue, name: str) -> Amounts:
+    """Return amounts of a queue's status by the name of their field; none where its API has no such field."""
+    return read_amounts(plain(queue.raw_status).get(name))
 
 
 def told(before: object, wish: Amounts | Mapping[str, str]) -> dict[str, str | None]:

@@ -71,6 +71,13 @@ def _fill(rest: Rest) -> None:
     _pod(rest, "unheard")
     queue = {"metadata": {"name": "research"}, "spec": {"weight": 3, "capability": {"cpu": "10"}}}
     rest.create("/apis/scheduling.volcano.sh/v1beta1/queues", queue)
+    shares = {"resources": {"gpu": {"quota": 1, "limit": -1, "overQuotaWeight": 0.5}}}
+    rest.create("/apis/scheduling.run.ai/v2/queues", {"metadata": {"name": "shared"}, "spec": shares})
+    rest.create("/apis/scheduling.muster.sh/v1alpha1/queues", {"metadata": {"name": "nlp"}, "spec": {"parent": "up"}})
+    status = {"entitlement": {GPU: "4"}, "allocated": {GPU: "6", "memory": "3Gi"}, "borrowed": {GPU: "2"}}
+    ready = {"type": "Ready", "status": "False", "reason": "Misconfigured", "message": "there is no queue up"}
+    body = {"status": {**status, "conditions": [ready]}}
+    rest.patch("/apis/scheduling.muster.sh/v1alpha1/queues/nlp/status", body)
     rest.create("/api/v1/namespaces", {"metadata": {"name": "muster-system"}})
 
 
@@ -176,6 +183,16 @@ def test_nodes_tell_what_is_used_of_what(muster: CliRunner) -> None:
 def test_queues_tell_weight_and_limit(muster: CliRunner) -> None:
     row = _rows(muster, "get", "queues")["research"]
     assert (row["dialect"], row["weight"], row["limit"]) == ("volcano", 3, {"cpu": "10"})
+
+
+def test_queues_tell_their_shares_and_what_is_wrong_with_them(muster: CliRunner) -> None:
+    rows = _rows(muster, "get", "queues")
+    shares = {name: rows["nlp"][name] for name in ("entitlement", "allocated", "borrowed")}
+    assert shares == {"entitlement": {GPU: "4"}, "allocated": {GPU: "6", "memory": "3Gi"}, "borrowed": {GPU: "2"}}
+    assert rows["nlp"]["problem"] == "Misconfigured: there is no queue up"
+    assert rows["shared"]["weights"] == {"cpu": 0, "memory": 0, "nvidia.com/gpu": 0.5}
+    assert rows["shared"]["limit"] == {"cpu": "0", "memory": "0", "nvidia.com/gpu": "unlimited"}
+    assert (rows["shared"]["allocated"], rows["shared"]["problem"]) == ({}, "")
 
 
 def test_why_of_a_gang_tells_reason_members_and_who_holds_what(muster: CliRunner) -> None:
