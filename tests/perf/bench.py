@@ -86,9 +86,16 @@ def _parity_session(quick: bool) -> list[Row]:
     return sessions.rows(500, 200, 1) if quick else sessions.rows(sessions.NODES, sessions.PODS, sessions.REPEAT)
 
 
+def _quota(quick: bool) -> list[Row]:
+    from tests.perf import bench_quota
+
+    return bench_quota.rows(quick)
+
+
 CASES: dict[str, Callable[[bool], list[Row]]] = {
     "engine": _engine,
     "session": _session,
+    "quota": _quota,
     "latency": _latency,
     "idle": _idle,
     "memory": _memory,
