@@ -271,3 +271,31 @@ def test_who_uses_all_of_its_room_takes_nobodys_guarantee_and_passes_no_limit(ca
     least = [held[0], *(min(held[number], before[number]) for number in range(1, len(case.lines)))]
     assert (after >= np.minimum(least, 0)).all()
     assert all(after[number] >= min(least[number], before[number]) for number in range(1, len(case.lines)))
+
+
+@given(cases(), st.lists(st.floats(0, 1), min_size=10, max_size=10), st.sampled_from(["surplus", "weights"]))
+def test_history_moves_surplus_and_makes_and_loses_none(case: Case, used: list[float], on: str) -> None:
+    reference = Reference(case)
+    history = quota.History(np.asarray(used[: len(case.lines)])[:, None], 1.0, on)
+    found = quota.entitlements(
+        case.structure(), case.fields(), case.column("demand"), np.asarray([case.total]), history
+    )[:, 0].tolist()
+    for row, line in enumerate(case.lines):
+        children = case.children(row)
+        budget = max(0, found[row] - line.demand)
+        wants = sum((reference.want if case.lines[child].weight else reference.owed)(child) for child in children)
+        assert sum(found[child] for child in children) == min(budget, wants)
+        assert all(found[child] <= reference.want(child) for child in children)
+
+
+@given(cases(flat=True), st.integers(0, 8), st.floats(0, 1), st.floats(0, 1), st.sampled_from(["surplus", "weights"]))
+def test_who_used_more_gets_no_more(case: Case, which: int, one: float, other: float, on: str) -> None:
+    row = 1 + which % (len(case.lines) - 1)
+    got = []
+    for used in (min(one, other), max(one, other)):
+        part = np.zeros((len(case.lines), 1))
+        part[row] = used
+        arguments = (case.structure(), case.fields(), case.column("demand"), np.asarray([case.total]))
+        got.append(int(quota.entitlements(*arguments, quota.History(part, 1.0, on))[row, 0]))
+    most = max(case.entitled()[row], got[0])
+    assert got[1] <= got[0] + 1 + most * 2**-20
