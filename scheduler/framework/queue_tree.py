@@ -42,7 +42,7 @@ class Fault:
     parent: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class QueueTree:
     """The queues that take part, top down: the root, then depth by depth, those below one queue together by name.
 

@@ -98,16 +98,16 @@ def shares(budget: Ints, weight: Ints, local: Index, starts: Index) -> tuple[Int
 
 
 def _large_shares(budget: int, weight: Ints, run: slice, units: Ints, remainder: Ints) -> None:
+    """Fill in the units and remainders of one run; remainders that do not fit are replaced by their order."""
     weights = weight[run].tolist()
     total = sum(weights)
     parts = [divmod(budget * one, total) for one in weights]
     units[run] = [part for part, _ in parts]
-    down = max(0, total.bit_length() - 62)
-    if not down:
-        remainder[run] = [rest for _, rest in parts]
-        return
-    rank = {rest: number for number, rest in enumerate(sorted({rest for _, rest in parts}))}
-    remainder[run] = [rank[rest] for _, rest in parts]
+    rests = [rest for _, rest in parts]
+    if total > CEILING:
+        rank = {rest: number for number, rest in enumerate(sorted(set(rests)))}
+        rests = [rank[rest] for rest in rests]
+    remainder[run] = rests
 
 
 def _runs(segment: Index) -> tuple[Index, Index]:
