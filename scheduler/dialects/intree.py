@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from sys import intern
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -100,8 +99,8 @@ def _gce(name: str, labels: Mapping[str, str]) -> str:
 def _aws(name: str) -> str:
     if not name.startswith("aws://"):
         return name
-    path = urlsplit(name).path.strip("/")
-    return path if re.fullmatch(r"vol-[^/]*", path) else ""
+    found = re.fullmatch(r"aws://[^/?#]*/+(vol-[^/?#]*)/*([?#].*)?", name)
+    return found[1] if found else ""
 
 
 def moved_terms(plugin: str, terms: Terms, labels: Mapping[str, str]) -> Terms:
@@ -112,13 +111,12 @@ def moved_terms(plugin: str, terms: Terms, labels: Mapping[str, str]) -> Terms:
     named = {need.key for term in terms or () for need in term.expressions}
     old = _ZONE not in named and (_OLD_ZONE in named or (_ZONE not in labels and _OLD_ZONE in labels))
     zone = _OLD_ZONE if old else _ZONE
+    moved = terms
     if any(need.key == zone and need.values for term in terms or () for need in term.expressions):
         moved = _renamed(terms or (), zone, topology)
     else:
         zones = sorted({one.strip() for one in labels.get(zone, "").split(_MANY)} - {""})
-        if not zones:
-            moved = terms
-        else:
+        if zones:
             need = Requirement(intern(topology), "In", tuple(zones))
             moved = tuple(
                 replace(term, expressions=(*term.expressions, need)) for term in terms or (SelectorTerm((), ()),)

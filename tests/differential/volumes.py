@@ -113,7 +113,7 @@ class Volumes:
         return self.pick(
             {"gcePersistentDisk": {"pdName": name, **readonly}},
             {"awsElasticBlockStore": {"volumeID": self.pick(name, f"aws://z/vol-{name}"), **readonly}},
-            {"azureDisk": {"diskName": name, "diskURI": f"/disks/{name}", "kind": "Managed"}},
+            {"azureDisk": {"diskName": name, "diskURI": f"/subscriptions/{name}", "kind": "Managed"}},
             {"cinder": {"volumeID": name}},
             {"portworxVolume": {"volumeID": name}},
         )
