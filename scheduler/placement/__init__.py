@@ -1,6 +1,7 @@
 """Where pods go: one question, one placer. The solver is imported when it is first needed, or by `warm_up`."""
 
 from scheduler.placement.engine import place
+from scheduler.placement.moves import MoveBug, MoveProblem, Relocated, Together, verify_moves
 from scheduler.placement.problem import (
     NODE,
     SLOTS,
@@ -25,8 +26,10 @@ from scheduler.placement.problem import (
     dump,
 )
 from scheduler.placement.relax import explain
+from scheduler.placement.relocation import relocate
 from scheduler.placement.room import make_room
 from scheduler.placement.room_check import verify_room
+from scheduler.placement.single_room import SinglePods
 from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
     AtMostEvicted,
@@ -55,18 +58,23 @@ __all__ = [
     "Infeasible",
     "MadeRoom",
     "Minimum",
+    "MoveBug",
+    "MoveProblem",
     "MustFree",
     "NodeView",
     "Objective",
     "Placement",
     "PlacementBug",
     "PlacementProblem",
+    "Relocated",
     "Resident",
     "RoomBug",
     "RoomRow",
     "Rule",
     "RunningGang",
     "Shortage",
+    "SinglePods",
+    "Together",
     "UnsupportedRule",
     "VictimProblem",
     "WhileOver",
@@ -76,7 +84,9 @@ __all__ = [
     "explain",
     "make_room",
     "place",
+    "relocate",
     "verify",
+    "verify_moves",
     "verify_room",
     "warm_up",
 ]
