@@ -96,15 +96,10 @@ def kube_scheduler(server: Server, directory: Path) -> Subject:
     return _start(command, directory / "kube-scheduler.log", {"TMPDIR": str(directory)})
 
 
-def volume_controller(server: Server, directory: Path) -> Subject:
-    """What of Kubernetes' controllers binds claims to volumes; it is measured with nobody, and hurries."""
-    gates = ",".join(f"{name}={str(on).lower()}" for name, on in sorted(NATIVE_GANG_GATES.items()))
-    command = [
-        *build.program("kube-controller-manager"), f"--kubeconfig={server.kubeconfig}", "--leader-elect=false",
-        "--secure-port=0", "--controllers=persistentvolume-binder-controller", "--kube-api-qps=5000",
-        "--kube-api-burst=10000", f"--feature-gates={gates}", "--v=0",
-    ]  # fmt: skip
-    return _start(command, directory / "volume-controller.log", {"TMPDIR": str(directory)})
+def provisioner(server: Server, directory: Path, namespace: str) -> Subject:
+    """Makes volumes for claims of a namespace that were told their node; it is measured with nobody."""
+    command = [sys.executable, "-m", "tests.perf.provisioner", server.kubeconfig, namespace]
+    return _start(command, directory / "provisioner.log")
 
 
 def muster(server: Server, directory: Path, **changes: Any) -> Subject:

@@ -213,6 +213,42 @@ def claim(pod: str) -> Json:
     }
 
 
+def making_class() -> Json:
+    """Return the class of volumes that are made for the node of a pod; `provisioner` makes them."""
+    return {**storage_class(), "provisioner": "bench.muster.sh"}
+
+
+def made_volume(claimed: str, uid: str, node: str) -> Json:
+    """Return what is made for a claim of this name and uid: a disk that can be used on the node only."""
+    made = volume(0)
+    made["metadata"]["name"] = f"made-{uid}"
+    (term,) = made["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+    term["matchExpressions"][0]["values"] = [node]
+    made["spec"]["claimRef"] = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "namespace": NAMESPACE,
+        "name": claimed,
+        "uid": uid,
+    }
+    return made
+
+
+def badly_made(volumes: Sequence[Json], node_of: Mapping[str, str]) -> str:
+    """Return what is wrong with volumes that were made, `node_of` pod -> node ("" = nothing)."""
+    found: dict[str, str] = {}
+    for one in volumes:
+        claimed = one["spec"]["claimRef"]["name"]
+        if claimed in found:
+            return f"two volumes were made for {claimed}"
+        (term,) = one["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"]
+        found[claimed] = term["matchExpressions"][0]["values"][0]
+    for pod, node in sorted(node_of.items()):
+        if found.get(claim_name(pod)) != node:
+            return f"{pod} runs on {node} and its volume is on {found.get(claim_name(pod), 'no node')}"
+    return ""
+
+
 def badly_given(given: Mapping[str, str], node_of: Mapping[str, str]) -> str:
     """Return what is wrong with volumes: `given` volume -> claim, `node_of` pod -> node ("" = nothing)."""
     owner = {claimed: name for name, claimed in given.items()}
