@@ -20,7 +20,8 @@ from scheduler.model.pods import Problem
 MAX_MEMBERS = 2**31 - 1
 _RANK_STRIDE = 1_000_000
 _TRUTH = MappingProxyType({"true": True, "false": False})
-_GO_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+VOLCANO_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+"""How Volcano's annotations say yes; everything else that is said means no."""
 KAI_WORDS = MappingProxyType({"preemptible": True, "non-preemptible": False})
 """How KAI says whether something may be evicted for others."""
 
@@ -143,7 +144,7 @@ def preemptible(labels: Keys, annotations: Keys, problems: list[Problem]) -> boo
         return _said(own, "scheduling.muster.sh/preemptible", _TRUTH, problems)
     volcano = annotations.volcano_preemptable or labels.volcano_preemptable
     if volcano:
-        return volcano in _GO_TRUE
+        return volcano in VOLCANO_TRUE
     kai = labels.kai_preemptibility or annotations.kai_preemptibility
     return _said(kai, "kai.scheduler/preemptibility", KAI_WORDS, problems) if kai else None
 

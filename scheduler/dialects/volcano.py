@@ -31,6 +31,7 @@ from scheduler.dialects.base import (
     read_counts,
     set_condition,
 )
+from scheduler.dialects.membership import VOLCANO_TRUE
 from scheduler.dialects.meta import seconds
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
@@ -74,7 +75,7 @@ class VolcanoDialect(PodGroupDialect):
         minimum = spec.integer("minMember", 0, 0)
         queue = spec.text("queue")
         phase = str(status.get("phase") or "")
-        annotations = meta.annotations or {}
+        marks = {**(meta.labels or {}), **(meta.annotations or {})}
         return replace(
             self.identified(opened, api_version),
             min_member=max(minimum, 1),
@@ -83,7 +84,7 @@ class VolcanoDialect(PodGroupDialect):
             # Its schema fills in "default" where nobody chose; the default of the namespace must still count then.
             queue="" if queue == DEFAULT_QUEUE else queue,
             priority_class=spec.text("priorityClassName"),
-            preemptible=_preemptible(annotations.get("volcano.sh/preemptable")),
+            preemptible=_preemptible(marks.get("volcano.sh/preemptable")),
             topology=_topology(spec),
             phase=_NEUTRAL.get(phase, phase),
             was_running=phase in RAN or has_condition(copied_conditions(status), "Scheduled"),
@@ -184,7 +185,7 @@ def _roles(spec: Reader, minimum: int) -> tuple[RoleMinimum, ...]:
 
 
 def _preemptible(text: str | None) -> bool | None:
-    return None if text is None else text == "true"
+    return None if text is None else text in VOLCANO_TRUE
 
 
 def _topology(spec: Reader) -> TopologyWish | None:

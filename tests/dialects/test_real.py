@@ -28,6 +28,7 @@ GROUPS = {
         {"minMember": 4, "minTaskMember": {"worker": 4}, "unheardOf": {"a": 1}},
     ),
     "coscheduling": ("scheduling.x-k8s.io/v1alpha1", {"minMember": 4, "scheduleTimeoutSeconds": 10}),
+    "kai": ("scheduling.run.ai/v2alpha2", {"minMember": 4, "markUnschedulable": True, "subGroups": []}),
     "native": ("scheduling.k8s.io/v1beta1", {"schedulingPolicy": {"gang": {"minCount": 4}}}),
     "native v1alpha3": ("scheduling.k8s.io/v1alpha3", {"schedulingPolicy": {"gang": {"minCount": 4}}}),
 }
@@ -194,6 +195,8 @@ def test_the_account_of_the_scheduler_may_do_its_work_and_no_more(real_control_p
         ("patch", "podgroups.scheduling.volcano.sh", "", "x"),
         ("patch", "podgroups.scheduling.muster.sh/status", "", "x"),
         ("patch", "podgroups.scheduling.k8s.io/status", "", "x"),
+        ("patch", "queues.scheduling.run.ai/status", "", ""),
+        ("watch", "poddisruptionbudgets.policy", "", "x"),
         ("create", "bindrequests.scheduling.muster.sh", "", "muster-system"),
         ("update", "leases.coordination.k8s.io/muster", "", "muster-system"),
         ("list", "customresourcedefinitions.apiextensions.k8s.io", "", ""),
@@ -203,6 +206,8 @@ def test_the_account_of_the_scheduler_may_do_its_work_and_no_more(real_control_p
         ("get", "secrets", "", "muster-system"),
         ("create", "bindrequests.scheduling.muster.sh", "", "x"),
         ("update", "leases.coordination.k8s.io/other", "", "muster-system"),
+        ("patch", "queues.scheduling.run.ai", "", ""),
+        ("patch", "poddisruptionbudgets.policy/status", "", "x"),
         ("delete", "nodes", "", ""),
     ]
     for wanted, answer in ((allowed, True), (denied, False)):
