@@ -1,40 +1,27 @@
-"""Whether a group's queue exists, is a leaf and is open; and whose turn it is by the queues' priority.
+"""Queues: who may use which, whose turn it is, and how much each may hold.
 
-"default" and "root" need no object. A queue is held when it or a queue above it is not Open; members that replace lost
-ones of a running group still start there. How much a queue may use is not decided here yet.
+A group's queue must exist, be a leaf, be open up to the root and let the group's namespace in; "default" needs no
+object. Queues are served in this order, level by level from the root: first those that stay within what they are
+entitled to with their next group, then by priority, then by their dominant share with that group. A queue, with all
+above it, never holds more than its limit, nor what the idle guarantees of others need; groups that cannot be preempted
+are placed only within what their queue deserves, because nobody could take it back. What each is entitled to is
+arithmetic (`scheduler.model.quota`). Members that replace lost ones of a running group may start in a held queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.framework.gangs import is_running, needs
 from scheduler.framework.protocols import SortKey, View
 from scheduler.framework.registry import Arguments
+from scheduler.model.filling import CEILING
 from scheduler.model.groups import GroupState
 from scheduler.model.queues import DEFAULT_QUEUE, Queue
 from scheduler.model.resources import Amounts
-from scheduler.model.verdict import Code, Verdict, verdict
-
-ROOT = "root"
-
-
-def _lineage(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[Queue | str]:
-    """The queue and those above it, up to the root; a name (str) ends it where the tree is broken."""
-    seen: list[str] = []
-    while True:
-        if queue.name in seen:
-            yield queue.name
-            return
-        yield queue
-        seen.append(queue.name)
-        if queue.parent in ("", ROOT):
-            return
-        parent = queues.get(queue.parent)
-        if parent is None:
-            yield queue.parent
-            return
-        queue = parent
+from scheduler.model.selecting import selects
+from scheduler.model.verdict import Code, Fact, Verdict, verdict
 
 
 class Queues:
@@ -43,48 +30,138 @@ class Queues:
     name = "queues"
 
     def __init__(self, arguments: Arguments) -> None:
-        self._parents: frozenset[str] = frozenset()
+        self._firm: NDArray[np.int64] | None = None
+        self._view: View | None = None
 
     def on_session(self, view: View) -> None:
-        """Collect which queues have children."""
-        self._parents = frozenset(queue.parent for queue in view.snapshot.queues.values() if queue.parent)
+        """Forget the sums of the previous session."""
+        self._firm, self._view = None, view
 
-    def order_queues(self, queue: Queue, view: View) -> SortKey:
-        """Sort by priority, highest first."""
-        return (-queue.priority,)
+    def on_allocate(self, state: GroupState, amounts: Amounts, *, undone: bool) -> None:
+        """Count what cannot be taken back."""
+        view = self._view
+        row = view.queue_row(state) if view is not None else None
+        if self._firm is not None and view is not None and row is not None and not view.is_preemptible(state):
+            sign = -1 if undone else 1
+            for one in view.book.lineage(row):
+                self._firm[one] += sign * view.book.vector(amounts)
+
+    # -- whose turn it is -----------------------------------------------------------------------------------------
+
+    def order_queues(self, queue: Queue, head: GroupState, view: View) -> SortKey:
+        """Return for each level whether it is over its entitlement, its priority, its dominant share."""
+        row = view.queue_row(head)
+        if row is None:
+            return (0, -queue.priority)
+        book = view.book
+        ask = book.vector(view.least_of(head))
+        key: list[int | float | str] = []
+        for one in reversed(list(book.lineage(row))[:-1]):
+            here = book.tree.queues[one]
+            within = book.within(one, ask)
+            key += [int(not within), -here.priority, book.share(one, ask)]
+        return tuple(key)
+
+    # -- who may use which ----------------------------------------------------------------------------------------
 
     def admits(self, state: GroupState, view: View) -> Verdict | None:
         """Return what is wrong with the queue or its place in the tree, or None."""
         return self._verdict(state, view)
 
-    def allows(self, state: GroupState, ask: Amounts, view: View) -> Verdict | None:
-        """Return the same, except for members that repair a running group."""
-        if is_running(state) and needs(state).total > 0:
-            return None
-        return self._verdict(state, view)
-
     def _verdict(self, state: GroupState, view: View) -> Verdict | None:
         name = state.queue or DEFAULT_QUEUE
-        queues = view.snapshot.queues
-        *above, leaf = name.strip("/").split("/")
-        queue = queues.get(leaf)
-        if leaf in self._parents or leaf == ROOT:
-            return verdict(Code.QUEUE_NOT_LEAF, queue=name)
-        if queue is None:
-            return None if name == DEFAULT_QUEUE else verdict(Code.QUEUE_NOT_FOUND, queue=name)
-        line: list[str] = []
-        for one in _lineage(queue, queues):
-            if isinstance(one, str):
-                return verdict(Code.QUEUE_NOT_FOUND, queue=name, parent=one)
-            if one.problems:
-                first = one.problems[0]
-                return verdict(
-                    Code.MISCONFIGURED, queue=one.name, field=f"queue {one.name}: {first.field}", message=first.message
-                )
-            if one.state != "Open":
-                return verdict(Code.QUEUE_CLOSED, queue=name, closed=one.name, state=one.state)
-            line.append(one.name)
-        path = [part for part in above if part != ROOT]
-        if path and list(reversed(line))[-len(path) - 1 : -1] != path:
+        tree = view.book.tree
+        leaf = tree.lookup(name)
+        if leaf is None:
             return verdict(Code.QUEUE_NOT_FOUND, queue=name)
+        if not tree.is_leaf(leaf):
+            return verdict(Code.QUEUE_NOT_LEAF, queue=name)
+        fault = tree.fault_of(leaf)
+        if fault is not None and fault.parent:
+            return verdict(Code.QUEUE_NOT_FOUND, queue=name, parent=fault.parent)
+        if fault is not None:
+            return verdict(
+                Code.MISCONFIGURED,
+                queue=fault.queue,
+                field=f"queue {fault.queue}: {fault.field}",
+                message=fault.message.removeprefix(f"{fault.field}: "),
+            )
+        closed = tree.closed(leaf)
+        if closed is not None:
+            return verdict(Code.QUEUE_CLOSED, queue=name, closed=closed[0], state=closed[1])
+        for one in tree.lineage(leaf):
+            queue = view.snapshot.queues.get(one)
+            if queue is None or queue.namespaces is None:
+                continue
+            labels = dict(view.snapshot.presence.namespaces.get(state.group.namespace, ()))
+            if not selects(queue.namespaces, labels):
+                shut = f"closed to namespace {state.group.namespace}"
+                return verdict(Code.QUEUE_CLOSED, queue=name, closed=one, state=shut)
         return None
+
+    # -- how much -------------------------------------------------------------------------------------------------
+
+    def allows(self, state: GroupState, ask: Amounts, view: View) -> Verdict | None:
+        """Return which queue may not hold so much more, with its numbers."""
+        if not (is_running(state) and needs(state).total > 0):
+            why = self._verdict(state, view)
+            if why is not None:
+                return why
+        row = view.queue_row(state)
+        if row is None:
+            return None
+        book = view.book
+        wanted = book.vector(ask)
+        limited = book.limited(row, wanted)
+        if limited is not None:
+            one, column = limited
+            most = int(book.ground.limit[one, column])
+            never = int(wanted[column]) > most
+            facts = self._facts(view, one, column, wanted)
+            return _told(Code.EXCEEDS_LIMIT if never else Code.WAITING_FOR_QUOTA, facts, permanent=never)
+        kept = book.reserved(row, wanted)
+        if kept is not None:
+            facts = self._facts(view, kept[0], kept[1], wanted)
+            facts["message"] = "what is free is guaranteed to other queues"
+            return _told(Code.WAITING_FOR_QUOTA, facts)
+        return self._firmly(state, row, wanted, view)
+
+    def _firmly(self, state: GroupState, row: int, wanted: NDArray[np.int64], view: View) -> Verdict | None:
+        """A group that cannot be preempted stays within what its queue and those above it deserve."""
+        if view.is_preemptible(state):
+            return None
+        book = view.book
+        if self._firm is None:
+            self._firm = view.firm()
+        for one in book.lineage(row):
+            queue = book.tree.queues[one]
+            named = [book.column(name) for name, value in queue.deserved]
+            for column in named:
+                if column is None or not wanted[column]:
+                    continue
+                deserved = int(book.ground.deserved[one, column])
+                if deserved < CEILING and int(self._firm[one, column] + wanted[column]) > deserved:
+                    facts = self._facts(view, one, column, wanted)
+                    facts["used"] = int(self._firm[one, column])
+                    facts["message"] = "a group that cannot be preempted stays within what its queue deserves"
+                    return _told(Code.WAITING_FOR_QUOTA, facts)
+        return None
+
+    def _facts(self, view: View, row: int, column: int, wanted: NDArray[np.int64]) -> dict[str, Fact]:
+        """The numbers of a queue for one resource."""
+        book = view.book
+        facts: dict[str, Fact] = {
+            "queue": book.tree.names[row],
+            "resource": book.ground.resources[column],
+            "needed": int(wanted[column]),
+            "used": int(book.used[row, column]),
+        }
+        if book.ground.limit[row, column] < CEILING:
+            facts["limit"] = int(book.ground.limit[row, column])
+        if 0 < book.ground.deserved[row, column] < CEILING:
+            facts["deserved"] = int(book.ground.deserved[row, column])
+        return facts
+
+
+def _told(code: Code, facts: dict[str, Fact], *, permanent: bool = False) -> Verdict:
+    return Verdict(code, tuple(sorted(facts.items())), permanent=permanent)

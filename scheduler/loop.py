@@ -51,6 +51,10 @@ class SessionOutcome(Protocol):
     def wake_at(self) -> float | None:
         """Run again at that time at the latest (seconds since the epoch), even if nothing happens."""
 
+    @property
+    def overcommitted(self) -> tuple[str, ...]:
+        """Nodes that held more than they have when it began."""
+
 
 class Link(Protocol):
     """The brain's end of the line to the io process."""
@@ -107,6 +111,7 @@ class Loop:
         self._last_session = float("-inf")
         self._wake_at: float | None = None
         self._last: tuple[Snapshot, Decisions] | None = None
+        self._overcommitted: tuple[str, ...] = ()
 
     def run(self) -> None:
         """Loop until `feed.Stop` or the end of the link."""
@@ -193,6 +198,11 @@ class Loop:
         snapshot, decisions = self._last
         self._link.send([feed.SnapshotReply(replay.dump(decisions.session, self._config, snapshot, decisions))])
 
+    def _note_overcommitted(self, nodes: tuple[str, ...]) -> None:
+        if nodes != self._overcommitted:
+            self._overcommitted = nodes
+            log.warning("nodes_overcommitted", number=len(nodes), nodes=list(nodes[:10]))
+
     def _session(self) -> None:
         started = self._timer()
         self._number += 1
@@ -208,6 +218,7 @@ class Loop:
             self._last_session = self._timer()
             return
         self._last = (snapshot, outcome.decisions)
+        self._note_overcommitted(outcome.overcommitted)
         self._wake_at = None if outcome.wake_at is None else max(outcome.wake_at, self._clock() + BREATH)
         for item in outcome.decisions.items:
             if isinstance(item, Place):
@@ -217,7 +228,7 @@ class Loop:
         if outcome.decisions.items:
             answer.append(feed.Handover.of(outcome.decisions))
         seconds = {**outcome.seconds, "session": took}
-        answer.append(feed.SessionDone(session_id, seconds, outcome.counters))
+        answer.append(feed.SessionDone(session_id, seconds, outcome.counters, len(outcome.overcommitted)))
         try:
             self._link.send(answer)
         except (OverflowError, TypeError, ValueError):  # a figure that cannot travel must not take placements along

@@ -13,7 +13,8 @@ from typing import Protocol
 
 import structlog
 
-from scheduler.actions import allocate, enqueue, status
+from scheduler.actions import allocate, backfill, enqueue, preempt, reasons, reclaim, status
+from scheduler.actions.making_room import WORK
 from scheduler.framework.cache import SessionCache
 from scheduler.framework.hooks import Hooks
 from scheduler.framework.invariants import validate
@@ -25,7 +26,13 @@ from scheduler.model.verdict import Verdict
 
 log = structlog.get_logger("muster.session")
 
-ACTIONS: Mapping[str, Callable[[Session], None]] = {"enqueue": enqueue.run, "allocate": allocate.run}
+ACTIONS: Mapping[str, Callable[[Session], None]] = {
+    "enqueue": enqueue.run,
+    "allocate": allocate.run,
+    "reclaim": reclaim.run,
+    "preempt": preempt.run,
+    "backfill": backfill.run,
+}
 """The actions that exist, by the name under which they are configured."""
 
 VALIDATE_EVERY = 64
@@ -72,13 +79,15 @@ class Settings(Protocol):
 class SessionResult:
     """What one session gave. `counters`: name{label="value"} -> number. `wake_at`: run again at that time at the
     latest (seconds since the epoch), even if nothing happens; None when there is no need to.
-    `verdicts`: why each waiting group waits, whether or not it was said in this session."""
+    `verdicts`: why each waiting group waits, whether or not it was said in this session. `overcommitted`: nodes that
+    held more than they have when it began."""
 
     decisions: Decisions
     seconds: dict[str, float] = field(default_factory=dict)
     counters: dict[str, float] = field(default_factory=dict)
     wake_at: float | None = None
     verdicts: dict[str, Verdict] = field(default_factory=dict)
+    overcommitted: tuple[str, ...] = ()
 
 
 class Sessions:
@@ -104,15 +113,19 @@ class Sessions:
     def run(self, snapshot: Snapshot, session_id: str) -> SessionResult:
         """Decide. Does not change the snapshot. With `check`, raises AssertionError when an invariant is violated."""
         session = new_session(snapshot, self._settings, self.cache, session_id)
+        overcommitted = session.overcommitted()
         seconds: dict[str, float] = {}
         self._count += bool(session.waiting)
-        for name in self._settings.actions:
+        session.work_left = WORK
+        for number, name in enumerate(self._settings.actions):
+            session.later_actions = tuple(self._settings.actions[number + 1 :])
             self._timed(session, seconds, name, ACTIONS[name])
+        self._timed(session, seconds, "reasons", reasons.run)
         self._timed(session, seconds, "status", status.run)
         if session.places and self._count % VALIDATE_EVERY == 0:
             self._validate(session, "all")
         decisions = session.close()
-        return SessionResult(decisions, seconds, session.counters, session.wake_at, session.verdicts)
+        return SessionResult(decisions, seconds, session.counters, session.wake_at, session.verdicts, overcommitted)
 
     def _timed(self, session: Session, seconds: dict[str, float], name: str, action: Callable[[Session], None]) -> None:
         began = self._timer()

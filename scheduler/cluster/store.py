@@ -131,7 +131,11 @@ class Store:
     def _apply_tenancy(self, event: feed.Event) -> None:
         match event:
             case feed.QueueSet(queue=queue):
-                self._queues.setdefault(queue.name, {})[queue.dialect] = queue
+                by_dialect = self._queues.setdefault(queue.name, {})
+                same = by_dialect.get(queue.dialect) == queue
+                by_dialect[queue.dialect] = queue
+                if same:  # only what is written back differs
+                    return
             case feed.QueueGone(name=name, dialect=dialect):
                 self._queues.get(name, {}).pop(dialect, None)
                 if not self._queues.get(name):
@@ -560,6 +564,12 @@ class Store:
     def _owned(self, owner: str) -> list[Pod]:
         return [self._pods[uid] for uid in self._by_owner.get(owner, ())]
 
+    def _going(self, leaving: frozenset[str]) -> tuple[tuple[Pod, str], ...]:
+        """Pods that are being deleted or about to be evicted and still hold their node, with their queue."""
+        about = (uid for uid in leaving if uid in self._charged and uid not in self._assumed)
+        found = sorted({*self._releasing, *about})
+        return tuple((self._pods[uid], self._charged[uid].queue) for uid in found)
+
     def _singles_view(self) -> dict[str, tuple[Pod, str]]:
         if self._singles_seen is None:
             self._singles_seen = dict(self._singles)
@@ -583,6 +593,7 @@ class Store:
         self._sweep_shapes()
         named = frozenset().union(*self._named.values()) if self._named else frozenset()
         table = self._table.view(named)
+        leaving = self._departures.leaving()
         return Snapshot(
             generation=self._generation,
             now=now,
@@ -597,8 +608,8 @@ class Store:
             queue_usage=dict(self._accounts.queues),
             foreign=self._accounts.foreign,
             singles=self._singles_view(),
-            leaving=self._departures.leaving(),
-            releasing=tuple(self._releasing[uid] for uid in sorted(self._releasing)),
+            leaving=leaving,
+            releasing=self._going(leaving),
             holds=self._departures.holds(now, self._owned, lambda pod: pod.uid in self._charged),
             no_goods=tuple(sorted(live, key=lambda bad: (bad.node, bad.uid, bad.shape, bad.until))),
             foreign_nominated=tuple(sorted(self._nominated.values(), key=lambda pod: pod.uid)),

@@ -15,11 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.framework.bookkeeping import Shelf
 from scheduler.framework.fits import StaticFits
 from scheduler.framework.growth import Growth
 from scheduler.framework.hooks import Hooks
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Matches
+from scheduler.framework.residents import Residents
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Shape
 from scheduler.model.snapshot import Snapshot
@@ -97,6 +99,10 @@ class SessionCache:
         self.memo = Memo()
         self.matches = Matches()
         self.growth = Growth()
+        self.residents = Residents()
+        self.shelf = Shelf()
+        self.tried: dict[tuple[str, str], Any] = {}
+        """By action and group: searches for room that found nothing, for the action that made them."""
         self.outcomes: dict[str, Outcome] = {}
         self.told: dict[str, Told] = {}
         self.settled: dict[str, Settled] = {}
@@ -213,6 +219,9 @@ class SessionCache:
         for key in gone:
             for kept in (self.seen, self.outcomes, self.told, self.settled, self.entries, self.delayed):
                 kept.pop(key, None)
+        if gone and self.tried:
+            left = frozenset(gone)
+            self.tried = {key: tried for key, tried in self.tried.items() if key[1] not in left}
         self.waiting = waiting
         self.remember(ledger.base, ledger.free, ledger.open_slots)
 

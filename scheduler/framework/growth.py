@@ -1,9 +1,9 @@
 """Whether something happened since a group did not fit that can help it: until then it is not searched for again.
 
-Decided here: what can help. Amounts or slots became free on some node, nodes, queues or nominations changed, a
-cool-down ended, storage or the pods that its members ask about changed; its own members changing makes another state of
-it. Placements, and whatever else only takes, cannot. Invariant: leaving a group out never hides a placement, except
-from plugins that look at something else; those are asked again after five minutes like everybody.
+Decided here: what can help. Amounts or slots became free on some node or soon will, nodes, queues or nominations
+changed, a cool-down ended, storage or the pods that its members ask about changed; its own members changing makes
+another state of it. Placements, and whatever else only takes, cannot. Invariant: leaving a group out never hides a
+placement, except from plugins that look at something else; those are asked again after five minutes like everybody.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Growth:
 
 
 def _others(snapshot: Snapshot) -> tuple[object, ...]:
-    return snapshot.no_goods, snapshot.queues, snapshot.nominations
+    going = tuple(pod.uid for pod, _ in snapshot.releasing)
+    return snapshot.no_goods, snapshot.queues, snapshot.nominations, going
 
 
 class Surroundings:

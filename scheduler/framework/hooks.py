@@ -101,9 +101,9 @@ class Hooks:
                 key.append((isinstance(item, str), item))
         return tuple(key)
 
-    def order_queues(self, queue: Queue, view: View) -> WholeKey:
-        """Return the queue's whole key."""
-        return self._keys("order_queues", queue, view)
+    def order_queues(self, queue: Queue, head: GroupState, view: View) -> WholeKey:
+        """Return the queue's whole key, if `head` is its next group."""
+        return self._keys("order_queues", queue, head, view)
 
     def order_groups(self, state: GroupState, view: View) -> WholeKey:
         """Return the group's whole key."""

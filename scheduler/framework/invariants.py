@@ -47,11 +47,59 @@ def validate(session: Session) -> list[str]:
             used[:, row] += session.request(shape)
             pods[row] += 1
             above[row] = max(above.get(row, state.priority), state.priority)
-    found.extend(_neighbours(session, seen))
+    going = tuple((pod, row) for pod in _going(session) if (row := session.row(pod.node)) is not None)
+    session.neighbours.place(going, -1)
+    try:
+        found.extend(_neighbours(session, seen))
+    finally:
+        session.neighbours.place(going, 1)
+    found.extend(_victims(session))
+    found.extend(_limits(session))
     for key in sorted(by_group):
         found.extend(_minimum(session.snapshot.groups[key], by_group[key]))
     found.extend(_capacity(session, used, pods, above))
     return found
+
+
+def _going(session: Session) -> list[Pod]:
+    """The pods that must be gone before what was placed is bound."""
+    named = {victim.uid for place in session.places for victim in place.victims}
+    return [
+        *session.evicted.values(),
+        *(pod for pod, _ in session.snapshot.releasing if pod.uid in named and pod.uid not in session.evicted),
+    ]
+
+
+def _victims(session: Session) -> list[str]:
+    """Nobody is evicted twice, or for nothing, and of a gang that is not evicted whole its minimum stays."""
+    found: list[str] = []
+    named = [victim.uid for place in session.places for victim in place.victims if victim.uid in session.evicted]
+    if len(named) != len(set(named)) or set(named) != set(session.evicted):
+        found.append("a pod is evicted twice, or for no placement")
+    for running in session.cache.residents.everybody() if session.evicted else ():
+        left = [pod for pod in running.pods if pod.uid not in session.evicted]
+        if len(left) == len(running.pods) or (not left and not running.fixed):
+            continue
+        if len(left) + running.fixed < running.minimum:
+            found.append(f"{running.key} is left with {len(left)} of {running.minimum} members")
+        counts = count_by_role(left)
+        short = [role for role, least in running.roles if counts.get(role, 0) < least]
+        if short:
+            found.append(f"{running.key} is left without the minimum of role {', '.join(short)}")
+    return found
+
+
+def _limits(session: Session) -> list[str]:
+    """No queue goes over its limit by what is placed; what is about to go counts no more."""
+    book = session.book
+    found: list[str] = []
+    for queue in {session.queue_row(session.snapshot.groups[place.group]) for place in session.places}:
+        for row in () if queue is None else book.lineage(queue):
+            over = (book.staying[row] > book.ground.limit[row]) & (book.staying[row] > session.began_with[row])
+            if over.any():
+                name = book.ground.resources[int(np.argmax(over))]
+                found.append(f"queue {book.tree.names[row]} is over its limit of {name}")
+    return sorted(set(found))
 
 
 def _neighbours(session: Session, placed: Mapping[str, str]) -> list[str]:
@@ -122,6 +170,9 @@ def _capacity(
     table = session.table
     found: list[str] = []
     counted, crowd = used.copy(), pods.copy()
+    rows, amounts, slots = session.outlook.piece(_going(session))
+    counted[:, rows] -= amounts
+    crowd[rows] -= slots
     for row, priority in above.items():
         lift = session.nominations.below(priority)
         if lift is not None and row in lift.rows:
@@ -133,9 +184,11 @@ def _capacity(
         found.append(f"node {table.names[int(row)]} is over its allocatable {table.resources[int(resource)]}")
     crowded = (crowd > table.slots) & (pods > table.pods)
     found.extend(f"node {table.names[int(row)]} is over its pod slots" for row in np.flatnonzero(crowded))
+    free, open_ = table.allocatable - used, table.slots - pods
+    for rows, amounts, slots in (*session.outlook.kept, *session.holds.taken):
+        free[:, rows] += amounts
+        open_[rows] += slots
     ledger = session.ledger
-    if not np.array_equal(table.allocatable - used, ledger.free) or not np.array_equal(
-        table.slots - pods, ledger.open_slots
-    ):
+    if not np.array_equal(free, ledger.free) or not np.array_equal(open_, ledger.open_slots):
         found.append("the ledger does not hold what the decisions charge")
     return found

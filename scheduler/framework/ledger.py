@@ -2,8 +2,9 @@
 
 Invariant: a charge never makes a requested resource or the pod slots of a node negative, as they are shown then; one
 that would raises `Overcommitted` and changes nothing. What running pods hold can be given back for as long as it takes
-to see who fits in their place, and what is about to be free can be kept for somebody (`adjust`). `token` names the content: two ledgers with equal tokens have
-equal amounts, so what was found out with one holds for the other. `base` names it without what is lifted for a while.
+to see who fits in their place, and what is about to be free can be kept for somebody (`adjust`). `token` names the
+content: two ledgers with equal tokens have equal amounts, so what was found out with one holds for the other. `base`
+names it without what is lifted for a while.
 """
 
 from __future__ import annotations

@@ -55,7 +55,13 @@ class Nominations:
 
     def below(self, priority: int) -> Lift | None:
         """Return what the pods below this priority leave to a group that has it; None when that is nothing."""
-        number = bisect_left(self._priorities, priority)
+        return self._first(bisect_left(self._priorities, priority))
+
+    def all(self) -> Lift | None:
+        """Return what all of them would leave."""
+        return self._first(len(self._found))
+
+    def _first(self, number: int) -> Lift | None:
         if not number:
             return None
         known = self._known.get(number)

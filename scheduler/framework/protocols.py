@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.framework.book import Book
 from scheduler.framework.neighbours import Neighbours
 from scheduler.framework.relations import Members, Relations
 from scheduler.model.groups import GroupState
@@ -58,6 +59,22 @@ class View(Protocol):
     @property
     def placed(self) -> Mapping[str, str]:
         """Pods (uid) that this session has placed so far, with their nodes."""
+
+    @property
+    def book(self) -> Book:
+        """What every queue holds, wants and is owed, with what this session has placed so far."""
+
+    def queue_row(self, state: GroupState) -> int | None:
+        """Row of the group's leaf queue in the book; None where there is no such queue."""
+
+    def least_of(self, state: GroupState) -> Amounts:
+        """What the group asks for at its next turn: its minimum, or one member where that is met."""
+
+    def is_preemptible(self, state: GroupState) -> bool:
+        """Whether the group may be a victim by what it and its members say."""
+
+    def firm(self) -> NDArray[np.int64]:
+        """What every queue of the book holds, with those below it, in groups that are not preemptible (a copy)."""
 
     @property
     def neighbours(self) -> Neighbours:
@@ -120,13 +137,14 @@ Opinion: TypeAlias = NoOpinion | Only
 
 
 class OrdersQueues(Protocol):
-    """Called when it is decided which queue's first group is looked at next.
+    """Called when it is decided which queue's first group is looked at next, and again at each turn of a queue.
 
-    May depend on the queue and on what its own groups use; must not depend on other queues' usage.
+    May depend on the queue, its next group and what the queue and those above it hold now (`view.book`). What the
+    session places must never make a key smaller.
     """
 
-    def order_queues(self, queue: Queue, view: View) -> SortKey:
-        """Return the queue's key; the smallest is served first."""
+    def order_queues(self, queue: Queue, head: GroupState, view: View) -> SortKey:
+        """Return the queue's key if `head` is its next group; the smallest is served first."""
 
 
 class OrdersGroups(Protocol):

@@ -7,13 +7,14 @@ not decided here. Kept across sessions while the states and pods that it was mad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from scheduler.framework.gangs import count_by_role
 from scheduler.model.groups import GroupState
-from scheduler.model.pods import Pod
+from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import DEFAULT_QUEUE
+from scheduler.model.resources import Amounts, add
 from scheduler.model.snapshot import Snapshot
 
 
@@ -38,6 +39,10 @@ class Running:
     created: float = 0.0
     preemptible: bool = True
     min_runtime: float | None = None
+
+    def holds(self, shapes: Mapping[str, Shape]) -> Amounts:
+        """Return what its pods hold together."""
+        return add(*(pod.charge if pod.charge is not None else shapes[pod.shape].requests for pod in self.pods))
 
 
 class Residents:
@@ -97,6 +102,11 @@ class Residents:
         """Return what runs in a leaf queue, sorted by key."""
         return self._sorted().get(queue, ())
 
+    def everybody(self) -> Iterator[Running]:
+        """Yield all that runs, by queue and key."""
+        for queue in self.queues():
+            yield from self.of_queue(queue)
+
     def queues(self) -> Iterable[str]:
         """Return the leaf queues in which something runs, sorted."""
         return sorted(self._sorted())
@@ -127,15 +137,22 @@ def _without(running: Running, leaving: frozenset[str]) -> Running | None:
     )  # fmt: skip
 
 
+def is_preemptible(state: GroupState) -> bool:
+    """Whether a group may be a victim, by its object, else by what its members say, else by its API's default."""
+    group = state.group
+    if group.preemptible is not None:
+        return group.preemptible
+    members = (*state.bound, *state.assumed, *state.waiting)
+    if any(pod.preemptible is not None for pod in members):
+        return any(pod.preemptible is not False for pod in members)
+    return group.dialect != "kai" or state.priority < KAI_PREEMPTIBLE_BELOW
+
+
 def _of_group(state: GroupState) -> Running | None:
     if not state.bound:
         return None
     group = state.group
     ended = count_by_role((*state.succeeded, *state.assumed))
-    said = [pod.preemptible for pod in state.bound if pod.preemptible is not None]
-    own = group.preemptible if group.preemptible is not None else (all(said) if said else None)
-    if own is None:
-        own = group.dialect != "kai" or state.priority < KAI_PREEMPTIBLE_BELOW
     return Running(
         key=state.key,
         holder=f"{group.namespace}/{group.name}",
@@ -147,7 +164,7 @@ def _of_group(state: GroupState) -> Running | None:
         fixed=len(state.assumed),
         since=min((pod.since for pod in state.bound if pod.since), default=0.0),
         created=group.created,
-        preemptible=own,
+        preemptible=is_preemptible(state),
         min_runtime=group.min_runtime,
     )
 

@@ -13,26 +13,32 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from scheduler.framework import bookkeeping
 from scheduler.framework.cache import Outcome, SessionCache, Settled, Told
 from scheduler.framework.fits import Fit
 from scheduler.framework.growth import AGAIN_AFTER, Surroundings, same
+from scheduler.framework.holds import Holds
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Neighbours
 from scheduler.framework.nominations import Lift, Nominations
+from scheduler.framework.outlook import Outlook
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations
+from scheduler.framework.residents import is_preemptible
 from scheduler.framework.statement import Statement
 from scheduler.model.decisions import Decision, Decisions, Place
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import HOSTNAME
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import DEFAULT_QUEUE, Queue
+from scheduler.model.resources import Amounts
 from scheduler.model.snapshot import NodeTable, Snapshot
 from scheduler.model.verdict import Code, Verdict, verdict
 
@@ -70,8 +76,11 @@ class Session:
         self.now = snapshot.now
         cache.fits.refresh(snapshot.table, snapshot.shapes)
         self.ledger = Ledger(snapshot.table)
-        self.ledger.base = cache.token(self.ledger.free, self.ledger.open_slots)
-        self.nominations = Nominations(snapshot)
+        self._rows: dict[str, int] | None = None
+        self.nominations, self.holds = Nominations(snapshot), Holds(snapshot)
+        self.holds.take(self.ledger.adjust)
+        self.ledger.base = self.began = cache.token(self.ledger.free, self.ledger.open_slots)
+        self.outlook = Outlook(snapshot, self.ledger, self.row)
         self.serial = cache.next_serial()
         self.space, self.world = cache.space(snapshot), cache.world(snapshot)
         cache.growth.begin(snapshot, self.space, self.ledger.free, self.ledger.open_slots)
@@ -96,7 +105,22 @@ class Session:
         self._refused = self._refusals()
         self._related: dict[Hashable, Relations | Verdict] = {}
         self._queue_keys: dict[str, tuple[Any, ...]] = {}
-        self._rows: dict[str, int] | None = None
+        self.wants: dict[str, Any] = {}
+        """What actions leave for later ones: groups that have no place, by key (`scheduler.actions.wants.Want`)."""
+        self.deferred: dict[str, GroupState] = {}
+        """Groups that wait until it is settled whether room is made for others."""
+        self.recalled: dict[str, GroupState] = {}
+        self.outdated: dict[str, GroupState] = {}
+        """Groups whose earlier verdict still holds, and of these the ones whose numbers are old."""
+        self.evicted: dict[str, Pod] = {}
+        """Pods that this session decided to evict, by uid."""
+        self.later_actions: tuple[str, ...] = ()
+        self.work_left = 0
+        """Running pods that searches for room may still look at."""
+        cache.residents.refresh(snapshot)
+        self.book = bookkeeping.open_book(self)
+        self.began_with = self.book.staying.copy()
+        """What queues held when the session began, rows as in the book."""
         for raised in self.hooks.on_session(self):
             self._count_fault(raised, "")
 
@@ -163,18 +187,41 @@ class Session:
         return len(names) == len(ids)
 
     def queue_of(self, state: GroupState) -> str:
-        """Name of the queue that the group waits in."""
-        return state.queue or DEFAULT_QUEUE
+        """Name of the leaf queue that the group waits in."""
+        return state.queue.strip("/").rpartition("/")[2] or DEFAULT_QUEUE
+
+    def queue_row(self, state: GroupState) -> int | None:
+        """Row of the group's queue in the book; None where there is no such queue."""
+        return self.book.tree.index.get(self.queue_of(state))
 
     def queue(self, name: str) -> Queue:
-        """The queue object of a name or a path; one without settings where there is none."""
-        queues = self.snapshot.queues
-        return queues.get(name) or queues.get(name.rpartition("/")[2]) or Queue(name=name)
+        """The queue object of a name; one without settings where there is none."""
+        return self.snapshot.queues.get(name) or Queue(name=name)
 
-    def queue_key(self, name: str) -> tuple[Any, ...]:
-        """The queue's key as of now. Raises `HookRaised` the first time; later the last good key is kept."""
+    def least_of(self, state: GroupState) -> Amounts:
+        """What the group asks for at its next turn: its minimum, or one member where that is met."""
+        return bookkeeping.least_of(self, state)
+
+    def is_preemptible(self, state: GroupState) -> bool:
+        """Whether the group may be a victim by what it and its members say."""
+        return is_preemptible(state)
+
+    def firm(self) -> NDArray[np.int64]:
+        """What every queue holds, with those below it, in groups that are not preemptible."""
+        return bookkeeping.firm(self)
+
+    @cached_property
+    def shares_matter(self) -> bool:
+        """Whether so much is waited for, of what is free, that it matters in which parts queues are served."""
+        book = self.book
+        root = book.tree.structure.root
+        return bool((2 * book.waiting > book.ground.total - book.used[root]).any())
+
+    def queue_key(self, name: str, head: GroupState) -> tuple[Any, ...]:
+        """The queue's key as of now, if `head` is served. Raises `HookRaised` the first time; later the last good key
+        is kept."""
         try:
-            self._queue_keys[name] = self.hooks.order_queues(self.queue(name), self)
+            self._queue_keys[name] = self.hooks.order_queues(self.queue(name), head, self)
         except HookRaised as raised:
             if name not in self._queue_keys:
                 raise
@@ -406,10 +453,25 @@ class Session:
         """Look at the cluster as it is for a group of this priority: without what pods nominated below it hold."""
         return self._lifted(self.nominations.below(priority)) if self.nominations.pods else nullcontext()
 
+    def _own(self, states: Sequence[GroupState]) -> AbstractContextManager[None]:
+        """As `standing` for the least priority of these groups, with the room that is kept for them."""
+        if not states or not (self.nominations.pods or self.snapshot.holds):
+            return nullcontext()
+        return self._lifted(self.holds.lift(states, self.nominations.below(min(one.priority for one in states))))
+
     @contextmanager
     def _lifted(self, lift: Lift | None) -> Iterator[None]:
         with self.ledger.lifted(lift), self.neighbours.without(() if lift is None else lift.pods):
             yield
+
+    def overcommitted(self) -> tuple[str, ...]:
+        """Names of nodes that hold more than they have, whoever put it there.
+
+        Pods that are only nominated do not hold anything, nor do those that are about to go, for others to come.
+        """
+        with self._lifted(self.nominations.all()), self.outlook.ahead():
+            over = (self.ledger.free < 0).any(axis=0) | (self.ledger.open_slots < 0)
+        return tuple(self.table.names[int(row)] for row in np.flatnonzero(over))
 
     # -- failures -------------------------------------------------------------------------------------------------
 
@@ -420,7 +482,7 @@ class Session:
         A failure is confined to them: they wait as Misconfigured; it is logged and counted, the rest goes on.
         """
         try:
-            with self.standing(min(state.priority for state in states)) if states else nullcontext():
+            with self._own(states):
                 yield
         except HookRaised as raised:
             self._count_fault(raised, states[0].key if states else "")

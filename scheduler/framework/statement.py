@@ -1,17 +1,19 @@
 """All-or-nothing as an object: operations with their undo, which count together or not at all.
 
     with session.statement() as statement:
+        victims = statement.evict(gone, "reclaim")
         statement.charge(shape, rows, counts)
-        statement.place(state, minimum, members)
+        statement.place(state, minimum, members, victims)
         statement.commit()
 
 Leaving without `commit()`, by any way, undoes every operation in reverse order. Nothing of a statement is a decision
-before it is committed.
+before it is committed. What evicted pods hold is free inside the statement only: once it is committed they are there
+again until they are gone, under what was placed in their stead.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.model.decisions import Assignment, Place
+from scheduler.framework.residents import Running
+from scheduler.model.decisions import Assignment, Place, Victim
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.podvolumes import VolumeStep
@@ -47,6 +50,7 @@ class Statement:
         self._undo: list[Callable[[], object]] = []
         self._places: list[Place] = []
         self._members: list[tuple[Pod, int]] = []
+        self._gone: list[tuple[Running, tuple[Pod, ...]]] = []
         self._open = True
 
     def __enter__(self) -> Statement:
@@ -62,10 +66,59 @@ class Statement:
         """Charge pods of one shape to nodes. Raises `Overcommitted`; what was done before stays until discarded."""
         self._undo.append(self._session.ledger.charge(self._session.request(shape), rows, counts))
 
-    def place(self, state: GroupState, minimum: int, members: Sequence[tuple[Pod, int]]) -> None:
+    def evict(
+        self, gone: Sequence[tuple[Running, tuple[Pod, ...]]], why: str, moves: Mapping[str, str] | None = None
+    ) -> tuple[Victim, ...]:
+        """Let these running pods go; what they hold can be charged to others. Return them as victims for `place`.
+
+        moves: uid -> the node that is kept for the pod that its controller makes in its place.
+        """
+        session, kept = self._session, moves or {}
+        pods = [pod for _, part in gone for pod in part]
+        piece = session.outlook.piece(pods)
+        self._undo.append(session.ledger.adjust(*piece))
+        where = tuple((pod, row) for pod in pods if (row := session.row(pod.node)) is not None)
+        session.neighbours.place(where, -1)
+        self._undo.append(partial(session.neighbours.place, where, 1))
+        session.moved()
+        self._undo.append(session.moved)
+        for running, part in gone:
+            row = session.book.tree.index.get(running.queue)
+            if row is not None:
+                held = add(*(self._held(pod) for pod in part))
+                self._undo.append(session.book.leave(row, session.book.vector(held)))
+        self._gone.extend(gone)
+        return tuple(
+            Victim(
+                uid=pod.uid,
+                namespace=pod.namespace,
+                pod=pod.name,
+                node=pod.node,
+                group=running.key,
+                holder=running.holder,
+                why=why,
+                grace=pod.grace,
+                move_to=kept.get(pod.uid, ""),
+                owner=pod.owner_uid if pod.uid in kept else "",
+                requests=self._held(pod) if pod.uid in kept else (),
+            )
+            for running, part in gone
+            for pod in part
+        )
+
+    def _held(self, pod: Pod) -> Amounts:
+        return pod.charge if pod.charge is not None else self._session.snapshot.shapes[pod.shape].requests
+
+    def place(
+        self,
+        state: GroupState,
+        minimum: int,
+        members: Sequence[tuple[Pod, int]],
+        victims: tuple[Victim, ...] = (),
+    ) -> None:
         """Record that these waiting members go to these rows of the node table; their amounts are charged separately.
 
-        minimum: how many of them must be bound or all are unwound. Raises `NotYours`.
+        minimum: how many of them must be bound or all are unwound. victims: who must be gone before. Raises `NotYours`.
         """
         session, placed = self._session, self._session.placed
         names = session.table.names
@@ -88,6 +141,7 @@ class Statement:
                 kind=group.kind,
                 minimum=minimum,
                 assignments=tuple(assignments),
+                victims=victims,
             )
         )
         where = tuple(members)
@@ -100,8 +154,11 @@ class Statement:
         if session.hooks.has("on_place"):
             session.hooks.on_place(where, session, undone=False)
             self._undo.append(lambda: session.hooks.on_place(where, session, undone=True))
+        amounts = self._amounts(members)
+        queue = session.queue_row(state)
+        if queue is not None:
+            self._undo.append(session.book.charge(queue, session.book.vector(amounts)))
         if session.hooks.has("on_allocate"):
-            amounts = self._amounts(members)
             session.hooks.on_allocate(state, amounts, undone=False)
             self._undo.append(lambda: session.hooks.on_allocate(state, amounts, undone=True))
 
@@ -114,7 +171,20 @@ class Statement:
         if self._session.hooks.has("prepares"):
             self._prepare()
         self._close()
+        if self._gone:
+            self._stay()
         self._session.decide(self._places)
+
+    def _stay(self) -> None:
+        """The evicted pods are there until they are gone; what they hold beside what was placed will be free then."""
+        session = self._session
+        pods = [pod for _, part in self._gone for pod in part]
+        rows, amounts, slots = session.outlook.piece(pods)
+        session.ledger.adjust(rows, -amounts, -slots)
+        session.neighbours.place(tuple((pod, row) for pod in pods if (row := session.row(pod.node)) is not None), 1)
+        session.moved()
+        session.outlook.add(pods)
+        session.evicted.update((pod.uid, pod) for pod in pods)
 
     def _prepare(self) -> None:
         steps: dict[str, list[VolumeStep]] = {}

@@ -5,7 +5,7 @@ A resource field is an integer, `UNLIMITED`, or absent (unset: the queue does no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scheduler.model.affinity import LabelSelector
 from scheduler.model.pods import Condition, Problem
@@ -31,7 +31,8 @@ class Queue:
     namespaces: labels of the namespaces that may use it (None: all). half_life: seconds, of its decayed usage (None:
     that of the queue above, in the end what is configured).
     decayed, decayed_at: decayed usage as last written (resource seconds), and when (seconds since the epoch).
-    conditions, raw_status: as last read; only its dialect looks into the raw status.
+    conditions, raw_status: as last read; only its dialect looks into the raw status. What is written back, and the
+    versions, make no difference when queues are compared.
     """
 
     name: str
@@ -53,14 +54,14 @@ class Queue:
     reclaim_min_runtime: float | None = None
     namespaces: LabelSelector | None = None
     half_life: float | None = None
-    decayed: Amounts = ()
-    decayed_at: float = 0.0
     created: float = 0.0
-    generation: int = 0
-    conditions: tuple[Condition, ...] = ()
     problems: tuple[Problem, ...] = ()
-    resource_version: str = ""
-    raw_status: bytes = b""
+    generation: int = field(default=0, compare=False)
+    decayed: Amounts = field(default=(), compare=False)
+    decayed_at: float = field(default=0.0, compare=False)
+    conditions: tuple[Condition, ...] = field(default=(), compare=False)
+    resource_version: str = field(default="", compare=False)
+    raw_status: bytes = field(default=b"", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,8 +84,8 @@ class Snapshot:
     queue_usage: name of a leaf queue -> what its pods hold on nodes, assumed ones included. foreign: what the pods of
     other schedulers hold. singles: bound pods that are groups of one, by uid, with their leaf queue; they are in no
     group's state. leaving: pods (uid) that a request evicts or is about to. budgets: by namespace/name. holds: room
-    that is kept for pods that will be made in place of others. releasing: pods of anybody that are being deleted and
-    still hold what they hold.
+    that is kept for pods that will be made in place of others. releasing: pods of anybody that are being deleted, or
+    about to be evicted, and still hold what they hold, with their leaf queue ("" = another scheduler's).
     """
 
     generation: int
@@ -107,7 +107,7 @@ class Snapshot:
     leaving: frozenset[str] = frozenset()
     budgets: Mapping[str, DisruptionBudget] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
-    releasing: tuple[Pod, ...] = ()
+    releasing: tuple[tuple[Pod, str], ...] = ()
 
     @property
     def nominations(self) -> tuple[tuple[str, int, str], ...]:

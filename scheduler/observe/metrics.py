@@ -107,6 +107,10 @@ class SessionDone(Protocol):
     def counters(self) -> Mapping[str, float]:
         """name or name{label="value",...} -> how many."""
 
+    @property
+    def overcommitted(self) -> int:
+        """How many nodes held more than they have when it began."""
+
 
 class WatchCounters(Protocol):
     """What one reflector has counted since it began."""
@@ -173,6 +177,7 @@ class Metrics:
         self._bind_depth = self._gauge("bind_queue_depth", "Bindings that wait or are in flight.")
         self._open_requests = self._gauge("bind_requests_open", "Bind requests that are not finished.")
         self._assumed = self._gauge("assumed_pods", "Pods that are placed and not yet seen to be bound.")
+        self._overcommitted = self._gauge("overcommitted_nodes", "Nodes that hold more than they have.")
         self._pending = self._gauge("pending_pod_groups", "Groups that wait.", ("queue", "reason"))
         self._watches = _Watches()
         self.registry.register(self._watches)
@@ -264,6 +269,7 @@ class Metrics:
                 self.seconds("session_duration_seconds", value)
             else:
                 self.seconds("action_duration_seconds", value, action=action)
+        self._overcommitted.set(done.overcommitted)
         for text, amount in done.counters.items():
             match = _COUNTER.match(text)
             if match is None:

@@ -36,6 +36,7 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
     counters: dict[str, float] = field(default_factory=dict)
     wake_at: float | None = None
+    overcommitted: tuple[str, ...] = ()
 
 
 class Script:
@@ -158,6 +159,18 @@ def test_a_session_that_raises_is_counted_and_tried_again_after_a_pause() -> Non
     assert recorder.ran == pytest.approx([1001 + BREATH, 1001 + BREATH + PAUSE_AFTER_CRASH], abs=0.01)
     done = [item for _, item in script.sent if isinstance(item, feed.SessionDone)]
     assert done[0].counters == {"session_failures": 1.0}
+
+
+def test_the_number_of_overcommitted_nodes_is_told_with_each_session() -> None:
+    names = [("n1", "n2"), ("n1",), ()]
+
+    def decide(snapshot: Snapshot, session: str) -> Outcome:
+        return Outcome(Decisions(session, 0), overcommitted=names[int(session[-1]) - 1])
+
+    pokes: list[list[feed.ToBrain]] = [[feed.NodeSet(Node(name=f"x{number}"))] for number in range(2)]
+    sends = [(1001, [*START, feed.Synced(), feed.Leading(1)]), (1002, pokes[0]), (1003, pokes[1])]
+    _, script = play(sends, end=1010, decide=decide)
+    assert [item.overcommitted for _, item in script.sent if isinstance(item, feed.SessionDone)] == [2, 1, 0]
 
 
 def test_a_placement_is_handed_over_once_and_assumed_from_then_on() -> None:

@@ -205,7 +205,9 @@ def test_the_older_of_equals_goes_first_and_a_blocked_gang_does_not_block_those_
 
 
 def test_queues_take_turns_by_priority_then_by_their_groups() -> None:
-    w = world().nodes(1, gpu=2).queue("a").queue("b").queue("z", priority=5)
+    unlimited = {"deserved": ((GPU, 1),)}  # all stay within what they are owed
+    w = world().nodes(1, gpu=2).queue("a", **unlimited).queue("b", **unlimited).queue("z", priority=5, **unlimited)
+    w.running("else", "n000", shape(gpu=0, cpu=1))
     w.gang("in-b", 1, queue="b", created=1.0)
     w.gang("in-a", 1, queue="a", created=2.0)
     w.gang("in-z", 1, queue="z", created=3.0)

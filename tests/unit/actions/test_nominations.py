@@ -94,6 +94,18 @@ def test_a_nomination_to_a_node_that_does_not_exist_holds_nothing() -> None:
     assert len(w.placed_of("g")) == 4
 
 
+def test_a_node_is_overcommitted_by_what_is_there_and_not_by_what_is_only_nominated() -> None:
+    w = world()
+    w.running("a", "n1", shape(gpu=4))
+    nominated(w, "theirs", 3, 50)
+    assert w.session().overcommitted == ()
+    w.running("b", "n1", shape(gpu=1))
+    assert w.session(later=1.0).overcommitted == ("n1",)
+    w.drop_pod("b")
+    w.node("n1", gpu=4, slots=0)
+    assert w.session(later=1.0).overcommitted == ("n1",)
+
+
 THEIRS = PodSelector(("ns",), None, LabelSelector((Requirement("app", "In", ("theirs",)),)))
 OURS = PodSelector(("ns",), None, LabelSelector((Requirement("app", "In", ("ours",)),)))
 PORT = shape(host_ports=(HostPort("TCP", "0.0.0.0", 80),))

@@ -466,7 +466,7 @@ class Moody:
 
     name = "moody"
 
-    def order_queues(self, queue: Any, view: Any) -> tuple[int, ...]:
+    def order_queues(self, queue: Any, head: Any, view: Any) -> tuple[int, ...]:
         if queue.name == "cursed":
             raise RuntimeError("no order")
         return ()

@@ -57,11 +57,12 @@ class World:
         *,
         registry: Registry | None = None,
         shuffle: int | None = None,
+        check: bool = False,
     ) -> None:
         self.config = config or SchedulerConfiguration()
         self.registry = registry or built_in()
         self.store = Store()
-        self.sessions = Sessions(self.config, self.registry)
+        self.sessions = Sessions(self.config, self.registry, check=check)
         self.now = 1000.0
         self.pods: dict[str, Pod] = {}
         self.groups: dict[str, PodGroup] = {}
@@ -196,8 +197,12 @@ class World:
             match item:
                 case Place():
                     self.store.assume(item, self.result.decisions.session)
+                    for victim in item.victims:
+                        if victim.uid in self.pods:
+                            self.drop_pod(victim.pod)
                     for one in item.assignments:
-                        self.set_pod(replace(self.pods[one.uid], node=one.node, phase="Running", started=True))
+                        bound = {"node": one.node, "phase": "Running", "started": True, "since": self.now}
+                        self.set_pod(replace(self.pods[one.uid], **bound))  # type: ignore[arg-type]
                 case SetStatus():
                     group = self.groups[item.group]
                     self.set_group(replace(group, phase=item.phase, counts=item.counts))
@@ -210,6 +215,11 @@ class World:
     def places(self) -> list[Place]:
         assert self.result is not None
         return [item for item in self.result.decisions.items if isinstance(item, Place)]
+
+    @property
+    def victims(self) -> list[str]:
+        """Names of the pods that this session evicts, sorted."""
+        return sorted(victim.pod for place in self.places for victim in place.victims)
 
     @property
     def placed(self) -> dict[str, str]:

@@ -17,6 +17,7 @@ from scheduler.observe.metrics import _ALIASES, _COUNTERS, _HISTOGRAMS, UNDECLAR
 class Done:
     seconds: dict[str, float] = field(default_factory=dict)
     counters: dict[str, float] = field(default_factory=dict)
+    overcommitted: int = 0
 
 
 @dataclass
@@ -114,6 +115,14 @@ def test_figures_that_do_not_fit_are_counted_and_hurt_nobody():
     metrics.count("also not a name")
     assert value(metrics, "muster_metric_misfits_total") == 5
     assert value(metrics, "muster_binds_total") == 0
+
+
+def test_how_many_nodes_are_overcommitted_is_what_the_last_session_saw():
+    metrics = Metrics()
+    metrics.session(Done(overcommitted=2))
+    assert value(metrics, "muster_overcommitted_nodes") == 2
+    metrics.session(Done())
+    assert value(metrics, "muster_overcommitted_nodes") == 0
 
 
 def test_the_number_of_counters_that_others_add_is_bounded():

@@ -1,0 +1,103 @@
+"""The frame of preempt and reclaim: who is looked at, in which order, how often, and what is remembered of a "no".
+
+Decided here: groups that had no place in this session come in the order of their turns, together with those of whom an
+earlier session found that they have none; nobody is searched for again while neither the group nor who runs nor what
+queues are owed has changed, and a search that found nothing is not made again at once. Only so much is searched in one
+session (by the number of running pods looked at); who is left over comes in the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from scheduler.actions.ask import Ask
+from scheduler.actions.evicting import evict_for
+from scheduler.actions.rights import Rights
+from scheduler.actions.turns import in_order
+from scheduler.actions.wants import Want, asked_again, wants
+from scheduler.framework.session import Session
+from scheduler.model.groups import GroupState
+
+WORK = 400_000
+"""Running pods that the searches of one session may look at together."""
+FIRST_REST, LAST_REST = 1.0, 10.0
+"""Seconds between two searches for a group for which nothing was found, although something has changed."""
+
+Rule = Callable[[Session, Ask], Rights | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """That a search for a group in this state found nothing, and what it depended on. until: not again before."""
+
+    state: GroupState
+    stamp: tuple[object, ...]
+    until: float
+    rest: float
+
+
+def make_room_for(session: Session, name: str, rule: Rule) -> None:
+    """Let every group that has no place try to get one by the rule of an action."""
+    states = [want.state for want in wants(session).values() if not want.kept]
+    known = {state.key for state in states}
+    states += [state for key, state in session.recalled.items() if key not in known and key not in session.placed_of]
+    states = [state for state in states if may_try(session, name, state)]
+    for state in in_order(session, states).each() if states else ():
+        with session.guard(state):
+            _try(session, name, state, rule)
+
+
+def stamp(session: Session) -> tuple[object, ...]:
+    """Equal as long as the same groups run and queues are owed the same."""
+    return session.cache.residents.version, id(session.book.ground), session.space
+
+
+def may_try(session: Session, name: str, state: GroupState) -> bool:
+    """Whether a search for the group can have another result than the last one."""
+    if not _preempts(state):
+        return False
+    tried: Tried | None = session.cache.tried.get((name, state.key))
+    if tried is None or tried.state is not state:
+        return True
+    if tried.stamp == stamp(session) and session.now < tried.until + LAST_REST:
+        return False
+    if session.now < tried.until:
+        session.wake_no_later_than(tried.until)
+        return False
+    return True
+
+
+def _preempts(state: GroupState) -> bool:
+    """Whether the group may evict at all: no member of it says that it never does."""
+    return all(pod.preempts for pod in state.waiting)
+
+
+def _try(session: Session, name: str, state: GroupState, rule: Rule) -> None:
+    ask = _ask(session, state)
+    if ask is None:
+        return
+    rights = rule(session, ask)
+    if rights is not None:
+        if session.work_left <= 0:
+            session.wake_no_later_than(session.now)
+            return
+        session.work_left -= sum(len(candidate.pods) for candidate in rights.candidates)
+        if evict_for(session, ask, rights):
+            wants(session).pop(state.key, None)
+            session.verdicts.pop(state.key, None)
+            session.cache.tried.pop((name, state.key), None)
+            return
+    before: Tried | None = session.cache.tried.get((name, state.key))
+    rest = min(LAST_REST, before.rest * 2) if before is not None and before.state is state else FIRST_REST
+    session.cache.tried[name, state.key] = Tried(state, stamp(session), session.now + rest, rest)
+
+
+def _ask(session: Session, state: GroupState) -> Ask | None:
+    want: Want | None = wants(session).get(state.key)
+    ask = want.ask if want is not None else asked_again(session, state)
+    if not isinstance(ask, Ask):
+        return None
+    if ask.each:
+        return replace(ask, each=False, total=min(1, ask.total))
+    return ask

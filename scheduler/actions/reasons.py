@@ -1,0 +1,47 @@
+"""After all actions: a verdict on every group that still waits, true of the amounts at the end of the session.
+
+Decided here: whose earlier verdict is brought up to date. What is said of whom is decided by `verdicts`.
+"""
+
+from __future__ import annotations
+
+from scheduler.actions.ask import Ask
+from scheduler.actions.placing import Nothing
+from scheduler.actions.verdicts import explain
+from scheduler.actions.wants import Want, asked_again, wants
+from scheduler.framework.session import Session
+from scheduler.model.groups import GroupState
+
+
+def run(session: Session) -> None:
+    """Leave a verdict on every group that wants something and was not placed."""
+    changed = session.ledger.token != session.began
+    for key, state in (session.recalled if changed else session.outdated).items():
+        if key not in wants(session) and key not in session.placed_of:
+            with session.guard(state):
+                _look_again(session, state)
+    for key in sorted(wants(session)):
+        want = wants(session)[key]
+        with session.guard(want.state):
+            _say(session, want)
+
+
+def _say(session: Session, want: Want) -> None:
+    """Explain why there is no room; what queues forbid, or what is waited for, has been said."""
+    if want.answer is None or want.kept or not session.remaining(want.state):
+        return
+    why = explain(session, want.ask, want.answer)
+    session.reject(want.state, why)
+    if want.answer.proven and want.state.key not in session.placed_of:
+        session.remember(want.state, why, want.answer)
+
+
+def _look_again(session: Session, state: GroupState) -> None:
+    """Bring an earlier verdict up to date with what this session placed; what did not fit then does not fit now."""
+    known = session.cache.outcomes.get(state.key)
+    ask = asked_again(session, state)
+    if isinstance(ask, Ask) and known is not None and isinstance(known.answer, Nothing):
+        wants(session)[state.key] = Want(ask, known.answer)
+    elif ask is not None and not isinstance(ask, Ask):
+        session.reject(state, ask)
+        session.remember(state, ask)

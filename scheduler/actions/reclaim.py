@@ -1,0 +1,15 @@
+"""Reclaim: give a queue back what it is owed, from queues that hold more than what they are owed.
+
+The rule of who may go is `rights.reclaiming`; nobody is evicted unless the same decision places the group's minimum.
+"""
+
+from __future__ import annotations
+
+from scheduler.actions.making_room import make_room_for
+from scheduler.actions.rights import reclaiming
+from scheduler.framework.session import Session
+
+
+def run(session: Session) -> None:
+    """Make room in other queues."""
+    make_room_for(session, "reclaim", reclaiming)

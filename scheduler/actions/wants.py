@@ -1,0 +1,101 @@
+"""What a group still wants after it had its turn: left by one action for those that come later in the session.
+
+Decided here: how the question of a group is asked anew when an earlier answer is only recalled, and who has to wait
+until it is settled whether room is made for somebody before it. Nothing is searched for here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scheduler.actions.ask import Ask, make_ask
+from scheduler.actions.gates import gate
+from scheduler.actions.placing import Nothing
+from scheduler.framework.gangs import Needs, by_role, is_running, needs
+from scheduler.framework.session import Session
+from scheduler.model.groups import GroupState
+from scheduler.model.pods import Pod
+from scheduler.model.verdict import Verdict
+
+GROWTH_ROUNDS = 16
+"""A group's surplus is handed out in at most so many parts."""
+EVICTING = ("reclaim", "preempt")
+"""The actions that may make room by eviction, each for those that it is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A group that has no place. answer: what a search said, None where it was not searched for because of `why`.
+
+    kept: room that is about to be free is kept for it in this session.
+    """
+
+    ask: Ask
+    answer: Nothing | None = None
+    why: Verdict | None = None
+    kept: bool = False
+
+    @property
+    def state(self) -> GroupState:
+        """The group."""
+        return self.ask.state
+
+
+def wants(session: Session) -> dict[str, Want]:
+    """Return the wants of the session by group, in the order in which the groups had their turn."""
+    return session.wants
+
+
+def replacements(state: GroupState) -> tuple[Pod, ...]:
+    """Return the members that bring a running group back to its minimum."""
+    missing = needs(state)
+    return by_role(state.waiting, dict(missing.roles), missing.total)
+
+
+def surplus(session: Session, state: GroupState) -> tuple[Pod, ...]:
+    """Return the part of the members above the minimum that is handed out in one round."""
+    pods = session.remaining(state)
+    return pods[: max(state.group.min_member, -(-len(pods) // GROWTH_ROUNDS))]
+
+
+def asked_again(session: Session, state: GroupState) -> Ask | Verdict | None:
+    """Return what a waiting group asks for now, or why it may not be placed; None when it asks for nothing."""
+    why = gate(session, state)
+    if why is not None:
+        return why
+    if is_running(state):
+        pods = replacements(state) or surplus(session, state)
+        return make_ask(session, state, pods, Needs(1), each=True) if pods else None
+    return make_ask(session, state, state.waiting, needs(state)) if state.waiting else None
+
+
+def evictions_follow(session: Session) -> bool:
+    """Whether an action that may evict comes later, and after it one that serves those who waited for it."""
+    later = session.later_actions
+    return any(name in EVICTING for name in later) and "backfill" in later
+
+
+def has_to_wait(session: Session, state: GroupState, ask: Ask, before: Iterable[Want]) -> bool:
+    """Whether a group must not take room before it is settled if room is made for one of those that came before it.
+
+    That is one of its own queue with a higher priority, or one that is within what its queue is owed, while this one
+    would be over what its own is owed.
+    """
+    later = session.later_actions
+    book = session.book
+    row = session.queue_row(state)
+    if row is None:
+        return False
+    mine = book.vector(ask.amounts)
+    borrows = not book.within(row, mine)
+    for want in before:
+        other = session.queue_row(want.state)
+        if want.kept or other is None:
+            continue
+        if other == row:
+            if "preempt" in later and want.state.priority > state.priority:
+                return True
+        elif borrows and "reclaim" in later and book.within(other, book.vector(want.ask.amounts)):
+            return True
+    return False

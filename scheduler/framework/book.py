@@ -1,0 +1,259 @@
+"""The running account of a session: what every queue holds, wants and is owed, as decided so far.
+
+Decided here: which capacity is divided (that of nodes which take pods, and what is held on the others, less what pods
+of other schedulers hold), what a queue wants (what it holds and what its ungated waiting members ask for), when a queue
+may hold more (`room`), and when it is within or over what it is owed (`within`, `over`). Whose turn it is and who may
+evict whom is not decided here.
+
+`used` is what exists, until it is gone; `staying` is the same without the pods that are about to go. Limits look at the
+first, what is owed at the second, so that nobody is made to go twice for the same need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.framework.queue_tree import QueueTree
+from scheduler.model.filling import CEILING
+from scheduler.model.quota import (
+    UNSET,
+    Fields,
+    History,
+    Structure,
+    claims,
+    dominant_share,
+    entitlements,
+    held,
+    subtree,
+)
+from scheduler.model.resources import Amounts
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ground:
+    """What does not change while a session decides, and is kept while the queues and their sums are the same.
+
+    resources: columns. total: (resources,). entitled, owed, deserved, kept, limit: (queues, resources); CEILING where
+    nothing limits. owed: what a queue may hold without giving back: what it is entitled to, and where more is deserved
+    than there is, what it deserves of what queues of a higher priority leave; whoever has it keeps it. counts: where a
+    resource counts for being over or within what is owed.
+    """
+
+    tree: QueueTree
+    resources: tuple[str, ...]
+    total: Ints
+    entitled: Ints
+    owed: Ints
+    deserved: Ints
+    kept: Ints
+    limit: Ints
+    counts: NDArray[np.bool_]
+
+    @classmethod
+    def of(
+        cls,
+        tree: QueueTree,
+        resources: tuple[str, ...],
+        total: Ints,
+        demand: Mapping[str, Amounts],
+        history: History | None = None,
+    ) -> Ground:
+        """Divide the capacity. demand: by leaf, what is held and asked for there."""
+        structure = tree.structure
+        fields = tree.fields(resources)
+        wanted = rows_of(demand, tree, resources)
+        deserved = np.where(fields.deserved == UNSET, 0, np.where(fields.deserved < 0, CEILING, fields.deserved))
+        entitled = entitlements(structure, fields, wanted, total, history)
+        return cls(
+            tree=tree,
+            resources=resources,
+            total=total,
+            entitled=entitled,
+            owed=_owed(structure, fields, entitled, deserved, wanted, total),
+            deserved=deserved,
+            kept=held(structure, fields, total),
+            limit=np.where(fields.limit >= 0, fields.limit, CEILING),
+            counts=fields.named(structure),
+        )
+
+
+class Book:
+    """See the module. Rows are those of the tree."""
+
+    def __init__(
+        self, ground: Ground, usage: Mapping[str, Amounts], leaving: Mapping[str, Amounts], waiting: Amounts = ()
+    ) -> None:
+        self.ground = ground
+        self.tree = ground.tree
+        structure = ground.tree.structure
+        self._column = {name: number for number, name in enumerate(ground.resources)}
+        self.used = subtree(structure, rows_of(usage, self.tree, ground.resources))
+        self.staying = self.used - subtree(structure, rows_of(leaving, self.tree, ground.resources))
+        self._children: dict[int, tuple[int, ...]] = {}
+        self._idle = np.maximum(ground.kept - self.used, 0)
+        self._idle_below = _below(structure, self._idle)
+        self.waiting = self.vector(waiting)
+        """What all waiting members ask for together."""
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def vector(self, amounts: Amounts) -> Ints:
+        """Return amounts in the order of the resources; those that no node and no queue knows are left out."""
+        found = np.zeros(len(self._column), dtype=np.int64)
+        for name, value in amounts:
+            if name in self._column:
+                found[self._column[name]] = min(value, CEILING)
+        return found
+
+    def column(self, resource: str) -> int | None:
+        """Return the column of a resource; None where no node and no queue knows it."""
+        return self._column.get(resource)
+
+    def lineage(self, row: int) -> Iterator[int]:
+        """Yield the row and those above it, the root last."""
+        parent = self.tree.structure.parent
+        while row >= 0:
+            yield row
+            row = int(parent[row])
+
+    def children(self, row: int) -> tuple[int, ...]:
+        """Return the rows of the queues directly below one."""
+        if row not in self._children:
+            below = self.tree.children(self.tree.names[row])
+            self._children[row] = tuple(self.tree.index[name] for name in below if name in self.tree.index)
+        return self._children[row]
+
+    def limited(self, row: int, ask: Ints) -> tuple[int, int] | None:
+        """Return the first queue, from the leaf up, whose limit is too low for so much more, and the resource."""
+        for one in self.lineage(row):
+            over = np.flatnonzero((ask > 0) & (self.used[one] + ask > self.ground.limit[one]))
+            if over.size:
+                return one, int(over[0])
+        return None
+
+    def reserved(self, row: int, ask: Ints) -> tuple[int, int] | None:
+        """Return the queue below whose parent idle guarantees of others leave too little, and the resource.
+
+        Only where there would be enough without guarantees; lack of room is not about queues.
+        """
+        root = self.tree.structure.root
+        room = self.ground.total - self.used[root]
+        there = (ask > 0) & (ask <= room)
+        for one in reversed(list(self.lineage(row))):
+            if one == root:
+                continue
+            above = int(self.tree.structure.parent[one])
+            room = room - (self._idle_below[above] - self._idle[one])
+            short = np.flatnonzero(there & (ask > room))
+            if short.size:
+                return one, int(short[0])
+        return None
+
+    def within(self, row: int, ask: Ints) -> bool:
+        """Whether a queue with so much more holds at most what it is owed, in all that is asked for and counts."""
+        matters = (ask > 0) & self.ground.counts[row]
+        return not bool((self.staying[row] + ask > self.ground.owed[row])[matters].any())
+
+    def over(self, row: int, ask: Ints) -> tuple[tuple[int, int], ...]:
+        """Return by how much a queue is over what it is owed, in what is asked for and counts: (resource, amount)."""
+        above = self.staying[row] - self.ground.owed[row]
+        matters = (ask > 0) & self.ground.counts[row] & (above > 0)
+        return tuple((int(number), int(above[number])) for number in np.flatnonzero(matters))
+
+    def share(self, row: int, ask: Ints) -> float:
+        """Return the dominant share of a queue with so much more, of what it is owed."""
+        counts = self.ground.counts[row]
+        held_ = (self.staying[row] + ask)[counts].tolist()
+        return dominant_share(held_, self.ground.owed[row][counts].tolist())
+
+    # -- changing -------------------------------------------------------------------------------------------------
+
+    def charge(self, row: int, amounts: Ints) -> Callable[[], None]:
+        """Let a leaf hold so much more; return the undo."""
+        self._add(row, amounts)
+        return lambda: self._add(row, -amounts)
+
+    def _add(self, row: int, amounts: Ints) -> None:
+        parent = self.tree.structure.parent
+        for one in self.lineage(row):
+            self.used[one] += amounts
+            self.staying[one] += amounts
+            idle = np.maximum(self.ground.kept[one] - self.used[one], 0)
+            above = int(parent[one])
+            if above >= 0:
+                self._idle_below[above] += idle - self._idle[one]
+            self._idle[one] = idle
+
+    def leave(self, row: int, amounts: Ints) -> Callable[[], None]:
+        """Note that so much of a leaf is about to go; return the undo."""
+        line = list(self.lineage(row))
+        self.staying[line] -= amounts
+
+        def undo() -> None:
+            self.staying[line] += amounts
+
+        return undo
+
+
+def _owed(structure: Structure, fields: Fields, entitled: Ints, deserved: Ints, demand: Ints, total: Ints) -> Ints:
+    """See `Ground`. What queues of a higher priority leave: without what they deserve and hold or ask for."""
+    owed, priority = entitled.copy(), fields.priority
+    wanted = claims(structure, fields, demand).deserved.T
+    more = np.flatnonzero((deserved > entitled).any(axis=1) & (structure.parent >= 0))
+    for row in more.tolist():
+        above = int(structure.parent[row])
+        beside = np.flatnonzero((structure.parent == above) & (priority > priority[row]))
+        whole = total if above == structure.root else entitled[above]
+        left = np.maximum(whole - wanted[beside].sum(axis=0), 0)
+        owed[row] = np.maximum(entitled[row], np.minimum(deserved[row], left))
+    return owed
+
+
+def rows_of(amounts: Mapping[str, Amounts], tree: QueueTree, resources: Sequence[str]) -> Ints:
+    """Return (queues, resources) from amounts by queue; of queues that take no part they count at the root."""
+    column = {name: number for number, name in enumerate(resources)}
+    table = np.zeros((len(tree.names), len(resources)), dtype=np.int64)
+    for name, values in amounts.items():
+        row = tree.index.get(name, tree.structure.root)
+        for resource, value in values:
+            if resource in column:
+                table[row, column[resource]] = min(int(table[row, column[resource]]) + value, CEILING)
+    return table
+
+
+def _below(structure: Structure, values: Ints) -> Ints:
+    """Return for each queue the sum over its children."""
+    found = np.zeros_like(values)
+    inner = structure.parent >= 0
+    np.add.at(found, structure.parent[inner], values[inner])
+    return found
+
+
+def capacity(
+    names: Sequence[str],
+    allocatable: Ints,
+    used: Ints,
+    usable: NDArray[np.bool_],
+    foreign: Amounts,
+    extra: Sequence[str],
+) -> tuple[tuple[str, ...], Ints]:
+    """Return the resources that are divided and how much of each there is.
+
+    allocatable, used: (resources, nodes). usable: whether a node takes pods; of one that does not, what is held counts.
+    extra: resources that queues name and no node has.
+    """
+    resources = (*names, *(name for name in extra if name not in names))
+    there = np.where(usable[None, :], allocatable, np.minimum(allocatable, used)).sum(axis=1) if names else np.zeros(0)
+    total = np.zeros(len(resources), dtype=np.int64)
+    total[: len(names)] = there
+    column = {name: number for number, name in enumerate(resources)}
+    for name, value in foreign:
+        if name in column:
+            total[column[name]] = max(0, int(total[column[name]]) - value)
+    return resources, total

@@ -1,0 +1,134 @@
+"""How a session's book is opened: the tree of the queues, the capacity, and what each leaf holds and wants.
+
+Decided here: what is kept from session to session (the tree while the queues are the same, the division while also the
+capacity and all sums are). Nothing is decided about queues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.framework.book import Book, Ground, capacity, rows_of
+from scheduler.framework.gangs import by_role, needs
+from scheduler.framework.outlook import going
+from scheduler.framework.queue_tree import Trees
+from scheduler.framework.residents import is_preemptible
+from scheduler.model.groups import GroupState
+from scheduler.model.quota import History, subtree
+from scheduler.model.resources import Amounts, add, scale
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from scheduler.framework.session import Session
+
+DOWN = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable"})
+"""Taints of nodes that are not there to be divided."""
+
+
+@dataclass(slots=True)
+class Shelf:
+    """What is kept from session to session."""
+
+    trees: Trees = field(default_factory=Trees)
+    asks: dict[str, tuple[GroupState, Amounts]] = field(default_factory=dict)
+    minimums: dict[str, tuple[GroupState, Amounts]] = field(default_factory=dict)
+    key: tuple[object, ...] = ()
+    ground: Ground | None = None
+    history: History | None = None
+
+
+def asked_by(session: Session, state: GroupState) -> Amounts:
+    """Return what the waiting members of a group ask for in all."""
+    shelf = session.cache.shelf
+    known = shelf.asks.get(state.key)
+    if known is not None and known[0] is state:
+        return known[1]
+    counts: dict[str, int] = {}
+    for pod in state.waiting:
+        counts[pod.shape] = counts.get(pod.shape, 0) + 1
+    shapes = session.snapshot.shapes
+    found = add(*(scale(shapes[key].requests, count) for key, count in counts.items()))
+    shelf.asks[state.key] = (state, found)
+    return found
+
+
+def least_of(session: Session, state: GroupState) -> Amounts:
+    """Return what a group asks for at its next turn: its minimum, or one member where that is met."""
+    shelf = session.cache.shelf
+    known = shelf.minimums.get(state.key)
+    if known is not None and known[0] is state:
+        return known[1]
+    missing = needs(state)
+    pods = by_role(state.waiting, dict(missing.roles), max(1, missing.total))
+    shapes = session.snapshot.shapes
+    found = add(*(shapes[pod.shape].requests for pod in pods))
+    shelf.minimums[state.key] = (state, found)
+    return found
+
+
+def firm(session: Session) -> NDArray[np.int64]:
+    """Return what every queue, with those below it, holds in groups that cannot be preempted."""
+    shapes, held = session.snapshot.shapes, dict[str, list[Amounts]]()
+    for state in session.snapshot.groups.values():
+        if (state.bound or state.assumed) and not is_preemptible(state):
+            parts = held.setdefault(session.queue_of(state), [])
+            for pod in (*state.bound, *state.assumed):
+                parts.append(pod.charge if pod.charge is not None else shapes[pod.shape].requests)
+    for pod, queue in session.snapshot.singles.values():
+        if pod.preemptible is False:
+            part = pod.charge if pod.charge is not None else shapes[pod.shape].requests
+            held.setdefault(queue, []).append(part)
+    ground = session.book.ground
+    sums = {queue: add(*parts) for queue, parts in held.items()}
+    return subtree(ground.tree.structure, rows_of(sums, ground.tree, ground.resources))
+
+
+def open_book(session: Session) -> Book:
+    """Return the account as it is when the session begins."""
+    snapshot, shelf = session.snapshot, session.cache.shelf
+    tree = shelf.trees.of(snapshot.queues)
+    table = snapshot.table
+    asked: dict[str, dict[str, int]] = {}
+    for state in session.waiting.values():
+        into = asked.setdefault(session.queue_of(state), {})
+        for name, value in asked_by(session, state):
+            into[name] = into.get(name, 0) + value
+    _forget(shelf, session.waiting)
+    wants = {queue: tuple(sorted(sums.items())) for queue, sums in asked.items()}
+    demand = {
+        queue: add(snapshot.queue_usage.get(queue, ()), wants.get(queue, ()))
+        for queue in {**dict.fromkeys(snapshot.queue_usage), **dict.fromkeys(wants)}
+    }
+    down = [one.unschedulable or any(taint.key in DOWN for taint in one.taints) for one in table.classes]
+    usable = ~np.array(down, dtype=np.bool_)[table.class_of] if table.names else np.zeros(0, dtype=np.bool_)
+    fields = (part for queue in tree.queues for part in (queue.guarantee, queue.deserved, queue.limit))
+    named = sorted({name for part in fields for name, _ in part})
+    resources, total = capacity(table.resources, table.allocatable, table.used, usable, snapshot.foreign, named)
+    key = (id(tree), resources, total.tobytes(), tuple(sorted(demand.items())))
+    if shelf.ground is None or shelf.key != key:
+        shelf.key, shelf.ground = key, Ground.of(tree, resources, total, demand, shelf.history)
+    waiting = add(*wants.values()) if wants else ()
+    return Book(shelf.ground, snapshot.queue_usage, _leaving(session), waiting)
+
+
+def _leaving(session: Session) -> dict[str, Amounts]:
+    """What pods that are about to go hold, by leaf queue."""
+    found: dict[str, list[Amounts]] = {}
+    shapes = session.snapshot.shapes
+    for pod, queue in going(session.snapshot):
+        if queue:
+            found.setdefault(queue, []).append(pod.charge if pod.charge is not None else shapes[pod.shape].requests)
+    return {queue: add(*parts) for queue, parts in found.items()}
+
+
+def _forget(shelf: Shelf, waiting: Mapping[str, GroupState]) -> None:
+    """Forget groups that wait no more, once there are many of them."""
+    for kept in (shelf.asks, shelf.minimums):
+        if len(kept) > 2 * len(waiting) + 100:
+            for key in [key for key in kept if key not in waiting]:
+                del kept[key]

@@ -1,0 +1,96 @@
+"""What will be free soon: what pods hold that are being deleted, or that a request is about to evict.
+
+Decided here: for how long a pod that is being deleted is believed to go (a kubelet that is dead keeps it for ever), and
+that room which is about to be free can be kept, for one session, for a group that waits for it: it is taken off what is
+free then, so that nobody smaller takes it piece by piece. Nothing here outlives the session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.framework.ledger import Ledger
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.snapshot import Snapshot
+
+OVERDUE = 60.0
+"""Seconds after the end of its grace period for which a pod is still believed to go."""
+
+Piece = tuple[NDArray[np.intp], NDArray[np.int64], NDArray[np.int64]]
+
+
+def going(snapshot: Snapshot) -> Iterator[tuple[Pod, str]]:
+    """Yield the pods that are believed to go, each with its leaf queue ("" = another scheduler's)."""
+    return (one for one in snapshot.releasing if not one[0].ends or one[0].ends + OVERDUE > snapshot.now)
+
+
+class Outlook:
+    """The amounts that will be free, by node, beside those that are. row: of a node in the table."""
+
+    def __init__(self, snapshot: Snapshot, ledger: Ledger, row: Callable[[str], int | None]) -> None:
+        self._snapshot, self._ledger, self._row = snapshot, ledger, row
+        self._column = {name: number for number, name in enumerate(snapshot.table.resources)}
+        self._amounts: dict[int, NDArray[np.int64]] = {}
+        self._slots: dict[int, int] = {}
+        self.kept: list[Piece] = []
+        """What is kept for somebody, to be told apart from what was placed."""
+        self.add(pod for pod, _ in going(snapshot))
+
+    def __bool__(self) -> bool:
+        return bool(self._slots)
+
+    def amounts(self, pod: Pod, shapes: Mapping[str, Shape] | None = None) -> NDArray[np.int64]:
+        """Return what a pod holds on its node, in the order of the table's resources."""
+        held = pod.charge if pod.charge is not None else (shapes or self._snapshot.shapes)[pod.shape].requests
+        vector = np.zeros(len(self._column), dtype=np.int64)
+        for name, value in held:
+            if name in self._column:
+                vector[self._column[name]] = value
+        return vector
+
+    def piece(self, pods: Iterable[Pod]) -> Piece:
+        """Return what pods hold together: rows (each once), amounts by these rows, pod slots."""
+        amounts: dict[int, NDArray[np.int64]] = {}
+        slots: dict[int, int] = {}
+        for pod in pods:
+            row = self._row(pod.node)
+            if row is not None:
+                held = self.amounts(pod)
+                amounts[row] = amounts[row] + held if row in amounts else held
+                slots[row] = slots.get(row, 0) + 1
+        return _piece(amounts, slots, len(self._column))
+
+    def add(self, pods: Iterable[Pod]) -> None:
+        """Take note that these pods are about to go."""
+        rows, amounts, slots = self.piece(pods)
+        for place, row in enumerate(rows.tolist()):
+            held = amounts[:, place]
+            self._amounts[row] = self._amounts[row] + held if row in self._amounts else held
+            self._slots[row] = self._slots.get(row, 0) + int(slots[place])
+
+    @contextmanager
+    def ahead(self) -> Iterator[None]:
+        """Show as free what will be free."""
+        undo = self._ledger.adjust(*_piece(self._amounts, self._slots, len(self._column)))
+        try:
+            yield
+        finally:
+            undo()
+
+    def keep(self, request: NDArray[np.int64], rows: NDArray[np.intp], counts: NDArray[np.int64]) -> None:
+        """Take room for `counts` pods that each ask for `request` off these rows (each once), for this session."""
+        piece = rows, -(request[:, None] * counts[None, :]), -counts
+        self._ledger.adjust(*piece)
+        self.kept.append(piece)
+
+
+def _piece(amounts: dict[int, NDArray[np.int64]], slots: dict[int, int], width: int) -> Piece:
+    order = sorted(slots)
+    table = np.zeros((width, len(order)), dtype=np.int64)
+    for place, row in enumerate(order):
+        table[:, place] = amounts[row]
+    return np.array(order, dtype=np.intp), table, np.array([slots[row] for row in order], dtype=np.int64)

@@ -1,0 +1,287 @@
+"""Preempt and reclaim, told as small clusters: who goes, who comes, and that it is quiet afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from scheduler.model.queues import WEIGHT_UNIT
+from scheduler.model.verdict import Code
+from tests.unit.framework.world import GPU, World, shape
+
+
+def gpus(**values: int) -> dict[str, tuple[tuple[str, int], ...]]:
+    """deserved=2, limit=4, guarantee=1 in GPUs."""
+    return {name: ((GPU, value),) for name, value in values.items()}
+
+
+class Story(World):
+    """A cluster with running gangs; `node`, `queue` and `gang` as in `World`."""
+
+    def runs(
+        self,
+        name: str,
+        nodes: Sequence[str],
+        *,
+        gpu: int = 1,
+        minimum: int | None = None,
+        queue: str = "default",
+        priority: int = 50,
+        since: float = 10.0,
+        pod: Mapping[str, object] | None = None,
+        **fields: object,
+    ) -> None:
+        """A gang with a member on each of these nodes."""
+        group = self.group(name, len(nodes) if minimum is None else minimum, queue=queue, **fields)
+        for number, node in enumerate(nodes):
+            values = {"priority": priority, "since": since, "node": node, "phase": "Running", "started": True}
+            self.member(group, number, shape(gpu=gpu), **{**values, **(pod or {})})
+
+    def asks(
+        self, name: str, count: int, *, gpu: int = 1, queue: str = "default", priority: int = 50, **fields: object
+    ) -> None:
+        minimum = int(str(fields.pop("minimum", count)))
+        self.gang(name, minimum, count=count, of=shape(gpu=gpu), queue=queue, pod={"priority": priority}, **fields)
+
+    def expect(self, evicted: Sequence[str], placed: Sequence[str] = ()) -> None:
+        """Run until nothing happens; these pods went, the members of these gangs are on nodes."""
+        gone: list[str] = []
+        quiet = 0
+        for _ in range(40):
+            self.session(later=1.0)
+            gone += self.victims
+            for place in self.places:
+                assert place.assignments, "an eviction without a placement"
+            quiet = 0 if self.places else quiet + 1
+            if quiet > 5:
+                break
+            self.carry_out()
+        assert quiet > 5, "it does not come to rest"
+        assert sorted(gone) == sorted(evicted)
+        on = {pod.name.rpartition("-")[0] for pod in self.pods.values() if pod.node}
+        assert set(placed) <= on, f"{sorted(set(placed) - on)} are not placed"
+
+
+@pytest.fixture
+def w() -> Story:
+    return Story(check=True)
+
+
+def test_a_higher_priority_takes_the_place_of_a_lower_one(w: Story) -> None:
+    w.node("n", gpu=1)
+    w.runs("train", ["n"])
+    w.asks("build", 1, priority=100)
+    w.expect(["train-0"], ["build"])
+
+
+def test_an_equal_priority_never_preempts(w: Story) -> None:
+    w.node("n", gpu=1)
+    w.runs("train", ["n"])
+    w.asks("other", 1)
+    w.expect([])
+
+
+def test_the_lowest_priority_goes(w: Story) -> None:
+    w.node("n", gpu=2)
+    w.runs("train", ["n"], priority=50)
+    w.runs("bp", ["n"], priority=75)
+    w.asks("build", 1, priority=100)
+    w.expect(["train-0"], ["build", "bp"])
+
+
+def test_a_gang_goes_whole(w: Story) -> None:
+    w.node("n", gpu=2)
+    w.runs("train", ["n", "n"])
+    w.asks("build", 1, priority=100)
+    w.expect(["train-0", "train-1"], ["build"])
+
+
+def test_surplus_goes_first(w: Story) -> None:
+    w.node("n", gpu=4)
+    w.runs("train", ["n"] * 4, minimum=1)
+    w.asks("infer", 2, priority=125, minimum=2)
+    w.session()
+    assert len(w.victims) == 2
+    w.carry_out()
+    w.expect([], ["infer", "train"])
+
+
+def test_nobody_goes_when_it_does_not_suffice(w: Story) -> None:
+    w.node("n", gpu=4)
+    w.runs("train", ["n"] * 2)
+    w.runs("high", ["n"] * 2, priority=200)
+    w.asks("build", 3, priority=100)
+    w.expect([], ["train", "high"])
+
+
+def test_no_room_is_made_where_there_is_room(w: Story) -> None:
+    w.node("n", gpu=2).node("m", gpu=2)
+    w.runs("train", ["n", "n"])
+    w.asks("build", 2, priority=100)
+    w.expect([], ["train", "build"])
+
+
+@pytest.mark.parametrize("fields", [{"preemptible": False}, {"min_runtime": 1e9}])
+def test_who_is_protected_stays(w: Story, fields: Mapping[str, object]) -> None:
+    w.node("n", gpu=1)
+    w.runs("train", ["n"], since=900.0, **fields)
+    w.asks("build", 1, priority=100)
+    w.expect([], ["train"])
+
+
+def test_a_pod_that_never_preempts_waits(w: Story) -> None:
+    w.node("n", gpu=1)
+    w.runs("train", ["n"])
+    w.gang("build", 1, of=shape(gpu=1), pod={"priority": 100, "preempts": False})
+    w.expect([], ["train"])
+
+
+# -- between queues ----------------------------------------------------------------------------------------------------
+
+
+def test_a_queue_takes_back_what_it_deserves(w: Story) -> None:
+    w.node("n", gpu=4).queue("q1", **gpus(deserved=2)).queue("q2", **gpus(deserved=2))
+    w.runs("big", ["n"] * 4, minimum=2, queue="q2")
+    w.asks("mine", 2, queue="q1")
+    w.session()
+    assert len(w.victims) == 2
+    w.carry_out()
+    w.expect([], ["big", "mine"])
+
+
+def test_a_queue_at_its_share_loses_nothing(w: Story) -> None:
+    w.node("n", gpu=2).queue("q0", **gpus(deserved=2)).queue("q1", **gpus(deserved=2))
+    w.runs("a", ["n"], queue="q0")
+    w.runs("b", ["n"], queue="q0")
+    w.asks("c", 1, queue="q1")
+    w.expect([], ["a", "b"])
+
+
+def test_a_queue_that_is_not_reclaimable_keeps_what_it_has(w: Story) -> None:
+    w.node("n", gpu=4).queue("q1", **gpus(deserved=2)).queue("q2", reclaimable=False, **gpus(deserved=2))
+    w.runs("big", ["n"] * 4, minimum=1, queue="q2")
+    w.asks("mine", 2, queue="q1")
+    w.expect([], ["big"])
+
+
+def test_the_rounded_share_decides(w: Story) -> None:
+    w.node("n", gpu=4)
+    w.queue("q0", weight=2 * WEIGHT_UNIT, **gpus(deserved=2)).queue("q1", **gpus(deserved=1))
+    w.runs("a", ["n"] * 3, queue="q0")
+    w.asks("b", 2, queue="q1")
+    w.expect([], ["a"])
+
+
+def test_one_from_each_of_two_queues(w: Story) -> None:
+    w.node("n", gpu=6).queue("d1").queue("q0", parent="d1", **gpus(deserved=1))
+    w.queue("q1", parent="d1", **gpus(deserved=1)).queue("r", parent="d1", weight=0, **gpus(deserved=2))
+    for number in range(3):
+        w.runs(f"a{number}", ["n"], queue="q0", priority=10 if number == 2 else 50)
+        w.runs(f"b{number}", ["n"], queue="q1", priority=10 if number == 2 else 50)
+    w.asks("mine", 2, queue="r")
+    w.expect(["a2-0", "b2-0"], ["mine", "a0", "a1", "b0", "b1"])
+
+
+def test_exactly_what_is_over_goes(w: Story) -> None:
+    w.node("n", gpu=64)
+    w.queue("a", **gpus(deserved=32)).queue("b", **gpus(deserved=16)).queue("c", **gpus(deserved=16))
+    for number in range(16):
+        w.runs(f"a{number}", ["n"], queue="a")
+    for number in range(24):
+        w.runs(f"b{number}", ["n"], queue="b")
+        w.runs(f"c{number}", ["n"], queue="c")
+    w.asks("more", 16, queue="a")
+    w.session()
+    assert sum(name.startswith("b") for name in w.victims) == 8
+    assert sum(name.startswith("c") for name in w.victims) == 8
+    w.carry_out()
+    w.expect([], ["more"])
+
+
+def test_a_department_within_its_share_is_left_alone(w: Story) -> None:
+    w.node("n", gpu=4).queue("d1", **gpus(deserved=2)).queue("d2", **gpus(deserved=2))
+    w.queue("q0", parent="d1", **gpus(deserved=1)).queue("q1", parent="d2", **gpus(deserved=1))
+    w.queue("q2", parent="d2", **gpus(deserved=1))
+    w.runs("a", ["n"] * 3, queue="q0")
+    w.runs("b", ["n"], queue="q1", preemptible=False)
+    w.asks("c", 2, queue="q1")
+    w.expect([], ["a", "b"])
+
+
+def test_the_neighbour_in_the_department_gives(w: Story) -> None:
+    w.node("n0", gpu=3).node("n1", gpu=3)
+    w.queue("d1", **gpus(deserved=3)).queue("d2", **gpus(deserved=3))
+    w.queue("q0", parent="d1", **gpus(deserved=3)).queue("q1", parent="d2", **gpus(deserved=2))
+    w.queue("q2", parent="d2", **gpus(deserved=1))
+    w.runs("a", ["n0"], gpu=2, queue="q0")
+    w.runs("b", ["n0"], queue="q0", preemptible=False)
+    w.runs("c", ["n1"], gpu=2, queue="q1")
+    w.runs("d", ["n1"], queue="q1")
+    w.asks("mine", 1, queue="q2")
+    w.expect(["d-0"], ["mine", "a", "b", "c"])
+
+
+def test_a_group_that_cannot_be_preempted_stays_within_what_is_deserved(w: Story) -> None:
+    w.node("n", gpu=4).queue("q0", **gpus(deserved=2))
+    w.asks("build", 2, gpu=2, queue="q0", preemptible=False)
+    w.session()
+    why = w.verdict("build")
+    assert why is not None and why.code is Code.WAITING_FOR_QUOTA
+    assert not w.places
+
+
+def test_idle_guarantees_are_held(w: Story) -> None:
+    w.node("n", gpu=2).queue("q1", **gpus(guarantee=1)).queue("q2")
+    w.asks("large", 2, queue="q2")
+    w.asks("small", 1, queue="q2")
+    w.session()
+    assert w.placed_of("small") == ["small-0"]
+    why = w.verdict("large")
+    assert why is not None and why.code is Code.WAITING_FOR_QUOTA
+
+
+def test_a_limit_is_never_exceeded_and_says_its_numbers(w: Story) -> None:
+    w.node("n", gpu=8).queue("q", **gpus(limit=2))
+    for number in range(3):
+        w.asks(f"g{number}", 1, queue="q")
+    w.asks("never", 3, queue="q")
+    w.session()
+    assert len(w.places) == 2
+    why, never = w.verdict("g2"), w.verdict("never")
+    assert why is not None and why.code is Code.WAITING_FOR_QUOTA
+    assert (why.fact("used"), why.fact("limit"), why.fact("needed")) == (2, 2, 1)
+    assert never is not None and never.code is Code.EXCEEDS_LIMIT and never.permanent
+
+
+def test_priority_counts_inside_a_full_limit(w: Story) -> None:
+    w.node("n", gpu=8).queue("q", **gpus(limit=2))
+    w.runs("low", ["n", "n"], queue="q", minimum=1)
+    w.asks("high", 1, queue="q", priority=100)
+    w.session()
+    assert len(w.victims) == 1
+    w.carry_out()
+    w.expect([], ["low", "high"])
+
+
+def test_room_that_is_about_to_be_free_is_waited_for(w: Story) -> None:
+    w.node("n", gpu=2)
+    w.runs("low", ["n"])
+    w.runs("leaves", ["n"], pod={"deleting": True})
+    w.asks("high", 1, priority=100)
+    w.asks("small", 1, priority=10)
+    w.session()
+    assert not w.places
+    why = w.verdict("high")
+    assert why is not None and why.code is Code.WAITING_FOR_VICTIMS
+    w.drop_pod("leaves-0")
+    w.expect([], ["low", "high"])
+
+
+def test_whoever_borrows_waits_for_whoever_takes_back(w: Story) -> None:
+    w.node("n", gpu=4).queue("owner", **gpus(deserved=4)).queue("guest")
+    for number in range(3):
+        w.runs(f"old{number}", ["n"], queue="guest")
+    w.asks("mine", 4, queue="owner")
+    w.asks("more", 1, queue="guest")
+    w.expect(["old0-0", "old1-0", "old2-0"], ["mine"])
