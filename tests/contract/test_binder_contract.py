@@ -125,14 +125,16 @@ async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
 
 
 @asynccontextmanager
-async def binding_on(target: Target, *, epoch: int = 1, cache: Cache | None = None) -> AsyncIterator[Binder]:
+async def binding_on(
+    target: Target, *, epoch: int = 1, cache: Cache | None = None, **options: Any
+) -> AsyncIterator[Binder]:
     cache = cache or Cache()
     async with ApiClient.connect(str(target.kubeconfig)) as client:
         watches = Watches(client, cache, [], scheduler_names=["muster"], namespace=target.namespace, freeze=False)
         reading = asyncio.create_task(watches.run())
         await asyncio.wait_for(watches.all_synced.wait(), 60)
         objects = RequestObjects(client, watches.assembler, target.namespace)
-        binder = Binder(cache, client, objects, _Lease(epoch), settings=SETTINGS)
+        binder = Binder(cache, client, objects, _Lease(epoch), settings=SETTINGS, covered=cache.guarded, **options)
         task = asyncio.create_task(binder.run())
         try:
             yield binder
