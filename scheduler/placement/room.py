@@ -21,7 +21,7 @@ def make_room(problem: VictimProblem) -> MadeRoom | Infeasible:
 
     check_room(problem)
     ordered, order = in_order(problem)
-    answer = Search(ordered).run()
+    answer = Search.of(ordered).run()
     if isinstance(answer, Infeasible):
         return answer
     made = moved_back(answer, order)

@@ -31,8 +31,8 @@ def verify_room(problem: VictimProblem, made: MadeRoom, *, minimal: bool | None 
         return ["a resident that does not exist is evicted"]
     failures = [
         f"gang {number} loses a part that is not surplus"
-        for number, gang in enumerate(problem.gangs)
-        if not may_lose(gang, gone)
+        for number in sorted({problem.gang_of[resident] for resident in gone})
+        if not may_lose(problem.gangs[number], gone)
     ]
     failures.extend(f"broken: {row}" for row in problem.rows if not row_holds(problem, row, gone))
     failures.extend(verify(problem.without(gone), made.placement))

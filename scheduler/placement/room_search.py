@@ -7,26 +7,30 @@ exact question (`refine`) says no after all, somebody outside of that set must g
 budget or the rounds end, a set grown in order of cost, from which everybody who need not go is put back, is the answer:
 minimal, not proven to be the cheapest.
 
+A domain that is only preferred comes before the work that is lost, and after everything else that a set costs.
+
 Invariant: neither "proven" nor "optimal" is said because time ran out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
+from scheduler.placement.between import domain_ids
 from scheduler.placement.bounds import bound
 from scheduler.placement.cpsat import LARGEST_MODEL, Clock
 from scheduler.placement.engine import place
 from scheduler.placement.facts import refuse
 from scheduler.placement.instance import build
-from scheduler.placement.problem import Infeasible, Placement, PlacementProblem
+from scheduler.placement.problem import Infeasible, Placement, PlacementProblem, Within
 from scheduler.placement.room_greedy import grow, put_back
 from scheduler.placement.room_lots import pieces
 from scheduler.placement.room_model import Chosen, RoomModel
-from scheduler.placement.victims import MadeRoom, MustFree, VictimProblem
+from scheduler.placement.victims import MadeRoom, MustFree, VictimProblem, cost_of
 
 _ROUNDS = 24
 """So many sets that the exact question refuses are learnt from; then the answer is grown."""
@@ -44,14 +48,32 @@ class _Best:
 @dataclass(slots=True, eq=False)
 class Search:
     problem: VictimProblem
-    clock: Clock = field(init=False)
+    clock: Clock
     refused: list[frozenset[int]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.clock = Clock(self.problem.problem.budget, self.problem.problem.seed)
+    @classmethod
+    def of(cls, problem: VictimProblem) -> Search:
+        """Return the search for a question whose residents are in order."""
+        return cls(problem, Clock(problem.problem.budget, problem.problem.seed))
 
     def run(self) -> MadeRoom | Infeasible:
-        """Decide a question whose residents are in order."""
+        """Decide the question; rules that are not hard are kept where that costs nothing but lost work."""
+        plain = self._decide()
+        soft = [rule for rule in self.problem.problem.rules if isinstance(rule, Within) and not rule.hard]
+        if isinstance(plain, Infeasible) or not plain.evicted or not plain.optimal:
+            return plain
+        soft.sort(key=lambda rule: int(domain_ids(self.problem.problem, rule.level).max(initial=-1)))
+        for kept in range(len(soft), 0, -1):
+            harder = Search(_hardened(self.problem, soft[:kept]), self.clock)._decide()
+            if isinstance(harder, MadeRoom) and self._alike(harder, plain):
+                return harder
+        return plain
+
+    def _alike(self, one: MadeRoom, other: MadeRoom) -> bool:
+        """Whether two sets of victims cost the same priority, gangs and pods."""
+        return cost_of(self.problem, one.evicted)[:3] == cost_of(self.problem, other.evicted)[:3]
+
+    def _decide(self) -> MadeRoom | Infeasible:
         problem = self.problem
         if self._frees(frozenset()):
             placed = place(problem.without(()))
@@ -169,3 +191,22 @@ class Search:
             if chosen.cost is not None and (best.cost is None or chosen.cost < best.cost):
                 best.evicted, best.cost = chosen.evicted, chosen.cost
         return best
+
+
+def _hardened(problem: VictimProblem, chosen: Sequence[Within]) -> VictimProblem:
+    """Return the question in which these rules are hard, also where it is refined."""
+    preferred = {(rule.level, rule.demands) for rule in chosen}
+    refine = problem.refine
+
+    def harder(asked: PlacementProblem) -> PlacementProblem:
+        rules = tuple(
+            replace(rule, hard=True) if isinstance(rule, Within) and (rule.level, rule.demands) in preferred else rule
+            for rule in asked.rules
+        )
+        return replace(asked, rules=rules)
+
+    def refined(gone: frozenset[int]) -> PlacementProblem:
+        assert refine is not None
+        return harder(refine(gone))
+
+    return replace(problem, problem=harder(problem.problem), refine=None if refine is None else refined)

@@ -185,11 +185,11 @@ def row_holds(problem: VictimProblem, row: RoomRow, gone: frozenset[int]) -> boo
     """Whether a row holds for a set of victims."""
     match row:
         case AtMostEvicted(residents, most):
-            return sum(resident in gone for resident in set(residents)) <= most
+            return len(gone.intersection(residents)) <= most
         case MustFree(amounts, least):
             return sum(amount for resident, amount in amounts if resident in gone) >= least
         case WhileOver(residents, over):
-            named = frozenset(residents) & gone
+            named = gone.intersection(residents)
             if not named:
                 return True
             chunks = [[resident for resident in chunk if resident in named] for chunk in chunks_of(problem, gone)]

@@ -92,10 +92,20 @@ def _quota(quick: bool) -> list[Row]:
     return bench_quota.rows(quick)
 
 
+def _victims(quick: bool) -> list[Row]:
+    from tests.perf import bench_victims, usage
+
+    return [
+        Row(f"victims, {name}", figure, target, met, usage.machine())
+        for name, figure, target, met in bench_victims.all_figures(1 if quick else 3, quick=quick)
+    ]
+
+
 CASES: dict[str, Callable[[bool], list[Row]]] = {
     "engine": _engine,
     "session": _session,
     "quota": _quota,
+    "victims": _victims,
     "latency": _latency,
     "idle": _idle,
     "memory": _memory,

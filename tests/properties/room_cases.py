@@ -3,6 +3,7 @@ on purpose, sharing no code with what it checks. Whether pods fit is asked of `p
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain, combinations, product
 
 import numpy as np
@@ -171,8 +172,45 @@ def fits(problem: VictimProblem, gone) -> bool:
 
 
 def cheapest(problem: VictimProblem):
-    """Return the cost of the cheapest set that suffices, or None."""
+    """Return the cost of the cheapest set that suffices, or None. A preferred domain counts for more than runtime."""
+    best = _cheapest(problem)
+    rules = problem.problem.rules
+    hard = tuple(replace(rule, hard=True) if isinstance(rule, Within) else rule for rule in rules)
+    if best is None or best[2] == 0 or hard == rules:
+        return best
+    refine = problem.refine
+    harder = replace(
+        problem,
+        problem=replace(problem.problem, rules=hard),
+        refine=None if refine is None else lambda gone: replace(refine(gone), rules=hard),
+    )
+    preferred = _cheapest(harder)
+    return preferred if preferred is not None and preferred[:3] == best[:3] else best
+
+
+def _cheapest(problem: VictimProblem):
     for cost, gone in sets(problem):
         if fits(problem, gone):
             return cost
     return None
+
+
+@st.composite
+def guarded(draw):
+    """Rooms in which some pods keep demands away from their node as long as they run, which only `refine` says."""
+    room = draw(rooms())
+    pairs = st.tuples(st.integers(0, max(0, len(room.residents) - 1)), st.integers(0, len(room.problem.demands) - 1))
+    guards = draw(st.lists(pairs, max_size=4)) if room.residents else []
+
+    def refine(gone):
+        question = room.freed(sorted(gone))
+        demands = []
+        for number, demand in enumerate(question.demands):
+            mask = np.ones(len(question.nodes.names), dtype=bool) if demand.mask is None else demand.mask.copy()
+            for resident, guarded_from in guards:
+                if guarded_from == number and resident not in gone:
+                    mask[room.residents[resident].node] = False
+            demands.append(replace(demand, mask=mask))
+        return replace(question, demands=tuple(demands))
+
+    return replace(room, refine=refine)

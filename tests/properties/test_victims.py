@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
+import numpy as np
 from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
 
-from scheduler.placement import Infeasible, cost_of, make_room, verify_room
-from tests.properties.room_cases import cheapest, fits, rooms, sets
+from scheduler.placement import (
+    Demand,
+    Infeasible,
+    MustFree,
+    SinglePods,
+    VictimProblem,
+    cost_of,
+    make_room,
+    verify_room,
+)
+from tests.properties.room_cases import UNIT, cheapest, fits, guarded, rooms, sets
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "100"))
 thorough = settings(
@@ -45,7 +57,84 @@ def test_the_cheapest_set_keeps_the_rules_between_pods(problem):
     agrees(problem)
 
 
+@given(guarded())
+@thorough
+def test_the_cheapest_set_is_found_where_only_the_exact_question_knows_who_is_in_the_way(problem):
+    agrees(problem)
+
+
 @given(rooms())
 @thorough
 def test_the_same_question_gets_the_same_answer(problem):
     assert make_room(problem) == make_room(problem)
+
+
+@given(rooms(), st.data())
+@thorough
+def test_single_pods_get_what_each_of_them_would_get_alone(problem, data):
+    """`SinglePods` and `make_room` agree on the cost, pod after pod, over what is left of the cluster."""
+    size, width = len(problem.problem.nodes.names), len(problem.problem.nodes.resources)
+    pods = SinglePods(problem)
+    gone: set[int] = set()
+    held = np.zeros((width + 1, size), dtype=np.int64)
+    for turn in range(3):
+        asked = data.draw(st.lists(st.integers(0, 2), min_size=width, max_size=width))
+        requests = np.array(asked, dtype=np.int64) * np.array([1, UNIT][:width], dtype=np.int64)
+        mask = np.array(data.draw(st.lists(st.sampled_from([True, True, False]), min_size=size, max_size=size)))
+        demand = Demand(f"pod-{turn}", requests, 1, 1, mask=mask)
+        allowed = np.array([data.draw(st.sampled_from([True, True, True, False])) for _ in problem.gangs], dtype=bool)
+        alone = left_of(problem, gone, held, allowed, demand)
+        answer, other = pods.ask(demand, allowed=allowed, rows=problem.rows), make_room(alone)
+        assert type(answer) is type(other)
+        if isinstance(answer, Infeasible):
+            event("refused")
+            assert answer.proven
+            continue
+        event(f"{len(answer.evicted)} go")
+        assert answer.optimal
+        assert cost_of(alone, [alone_number(alone, problem, r) for r in answer.evicted]) == cost_of(
+            alone, other.evicted
+        )
+        pods.book(answer, demand)
+        gone.update(answer.evicted)
+        node = answer.placement.counts[0][0][0]
+        held[:-1, node] += requests
+        held[-1, node] += 1
+        for resident in answer.evicted:
+            held[:-1, problem.residents[resident].node] -= problem.residents[resident].holds
+            held[-1, problem.residents[resident].node] -= 1
+        assert (pods.free == problem.problem.nodes.free - held[:-1]).all()
+        assert (pods.slots == problem.problem.nodes.slots - held[-1]).all()
+
+
+def alone_number(alone, problem, resident):
+    """The number of a resident in the smaller question, by its name."""
+    return [one.name for one in alone.residents].index(problem.residents[resident].name)
+
+
+def left_of(problem, gone, held, allowed, demand):
+    """Return the question for one pod over what is left."""
+    gangs = [gang for number, gang in enumerate(problem.gangs) if allowed[number] and set(gang.residents) - gone]
+    stay = sorted(r for gang in gangs for r in gang.residents if r not in gone)
+    new = {old: place for place, old in enumerate(stay)}
+
+    def some(residents):
+        return tuple(new[r] for r in residents if r in new)
+
+    view = problem.problem.nodes
+    nodes = replace(view, free=view.free - held[:-1], slots=view.slots - held[-1])
+    rows = [
+        MustFree(tuple((new[r], amount) for r, amount in row.amounts if r in new), row.least)
+        if isinstance(row, MustFree)
+        else replace(row, residents=some(row.residents))
+        for row in problem.rows
+    ]
+    return VictimProblem(
+        replace(problem.problem, nodes=nodes, demands=(demand,), rules=()),
+        tuple(problem.residents[r] for r in stay),
+        tuple(
+            replace(gang, residents=some(gang.residents), roles=tuple((some(one), least) for one, least in gang.roles))
+            for gang in gangs
+        ),
+        tuple(rows),
+    )
