@@ -38,6 +38,10 @@ REJECTION_COOL_DOWN = 30.0
 SPARE_SHAPES = 1000
 """Shapes without a pod that are kept before they are swept; the io process sends one again when it is used again."""
 _FIRST_BACK_OFF, _LAST_BACK_OFF = 1.0, 60.0
+LONGEST_REST = 3600.0
+"""Seconds for which at most a gang keeps away from a node whose victims do not go; the first time it is a minute."""
+VICTIMS_REMAIN = "VictimsRemain"
+"""The binder's word for that."""
 
 
 class Store:
@@ -459,8 +463,26 @@ class Store:
                 self._dirty[gang.group] = None
                 self.changed = True
                 continue
+            if any(failure.cause == VICTIMS_REMAIN for failure in outcome.failures):
+                self._avoid(gang, now)
             for failure in outcome.failures:
                 self._refuse(failure.uid, failure.node, failure.cause, request.name, now)
+
+    def _avoid(self, gang: Place, now: float) -> None:
+        """Keep a gang from the nodes whose victims did not go in all the time that they had; it may go elsewhere."""
+        there = (victim for victim in gang.victims if (pod := self._pods.get(victim.uid)) and not pod.finished)
+        nodes = sorted({victim.node for victim in there})
+        known = {(bad.uid, bad.node) for bad in self._no_goods if bad.until > now}
+        for uid in [assignment.uid for assignment in gang.assignments]:
+            if uid not in self._pods or self._pods[uid].node:
+                continue
+            for node in nodes:
+                if (uid, node) in known:
+                    continue
+                wait = min(LONGEST_REST, max(_LAST_BACK_OFF, self._back_off.get((uid, node), 0.0) * 2))
+                self._back_off[(uid, node)] = wait
+                self._no_goods.append(NoGood(node=node, until=now + wait, cause=VICTIMS_REMAIN, uid=uid))
+                self.changed = True
 
     def _refuse(self, uid: str, node: str, cause: str, request: str, now: float) -> None:
         if uid not in self._pods or self._pods[uid].node:

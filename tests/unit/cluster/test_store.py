@@ -13,7 +13,7 @@ from scheduler.cluster import feed
 from scheduler.cluster.store import REJECTION_COOL_DOWN, SPARE_SHAPES, Store
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
 from scheduler.model.budgets import DisruptionBudget
-from scheduler.model.decisions import Assignment, Place
+from scheduler.model.decisions import Assignment, Place, Victim
 from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
@@ -151,6 +151,30 @@ def test_a_refused_member_is_not_tried_on_that_node_for_a_growing_time() -> None
         waits.append(store.snapshot(now).no_goods[0].until - now)
         assert store.snapshot(now + 100).no_goods == ()
     assert waits == [1.0, 2.0, 4.0]
+
+
+def test_a_gang_keeps_away_from_nodes_whose_victims_did_not_go_the_longer_the_more_often() -> None:
+    store = store_with(
+        feed.NodeSet(node("n1")), feed.NodeSet(node("n2")), feed.PodSet(pod("p")), feed.PodSet(pod("q")),
+        feed.PodSet(pod("stuck", node="n1", deleting=True)),
+    )  # fmt: skip
+    victims = tuple(Victim(f"u-{name}", "a", name, where, "") for name, where in (("stuck", "n1"), ("went", "n2")))
+    gang = replace(place("x", [("p", "n1"), ("q", "n2")]), victims=victims)
+    failures = tuple(BindFailure(f"u-{name}", name, "n1", "VictimsRemain", about="a/stuck") for name in "pq")
+    waits = []
+    for number in range(8):
+        now = 10_000.0 * (number + 1)
+        ended = request(f"r{number}", gang, phase="Failed", outcomes=(GangOutcome(0, "Failed", failures=failures),))
+        store.apply([feed.RequestSet(ended)], now)
+        found = store.snapshot(now).no_goods
+        # Neither of them, because they are alike; n2 is free for both.
+        assert [(bad.uid, bad.node, bad.cause) for bad in found] == [
+            ("u-p", "n1", "VictimsRemain"),
+            ("u-q", "n1", "VictimsRemain"),
+        ]
+        waits.append(found[0].until - now)
+        assert store.snapshot(now + 4000).no_goods == ()
+    assert waits == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0]
 
 
 @pytest.mark.parametrize("cause", ["Forbidden", "Rejected"])
