@@ -17,7 +17,7 @@ import structlog
 from scheduler.cluster import feed
 from scheduler.cluster.store import Store
 from scheduler.config import SchedulerConfiguration
-from scheduler.model.decisions import Decisions, Place
+from scheduler.model.decisions import Decisions
 from scheduler.model.snapshot import Snapshot
 from scheduler.sim import replay
 
@@ -220,9 +220,8 @@ class Loop:
         self._last = (snapshot, outcome.decisions)
         self._note_overcommitted(outcome.overcommitted)
         self._wake_at = None if outcome.wake_at is None else max(outcome.wake_at, self._clock() + BREATH)
-        for item in outcome.decisions.items:
-            if isinstance(item, Place):
-                self._store.assume(item, session_id)
+        for place in outcome.decisions.places:
+            self._store.assume(place, session_id)
         took = self._timer() - started
         answer: list[feed.FromBrain] = []
         if outcome.decisions.items:
@@ -233,8 +232,8 @@ class Loop:
             self._link.send(answer)
         except (OverflowError, TypeError, ValueError):  # a figure that cannot travel must not take placements along
             log.exception("words_not_sent", session=session_id)
-            places = tuple(item for item in outcome.decisions.items if isinstance(item, Place))
-            bare = feed.Handover(session=session_id, generation=outcome.decisions.generation, places=places)
+            decided = outcome.decisions
+            bare = feed.Handover(session=session_id, generation=decided.generation, places=decided.places)
             self._link.send([bare, feed.SessionDone(session_id, seconds, {"session_failures": 1.0})])
         self._last_session = self._timer()
         self._not_before = self._last_session + min(REST * took, self._config.session_period)

@@ -269,7 +269,7 @@ class Handover(_Event, frozen=True, tag=True, array_like=True, gc=False):
         return Handover(
             session=decisions.session,
             generation=decisions.generation,
-            places=tuple(item for item in items if isinstance(item, Place)),
+            places=decisions.places,
             statuses=tuple(item for item in items if isinstance(item, SetStatus)),
             explains=tuple(item for item in items if isinstance(item, Explain)),
             queue_statuses=tuple(item for item in items if isinstance(item, SetQueueStatus)),

@@ -123,3 +123,9 @@ class Decisions:
     session: str
     generation: int
     items: tuple[Decision, ...] = ()
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Return what is bound or evicted, in order; a queue that is drained is a placement of nobody."""
+        found = (item.as_place() if isinstance(item, Drain) else item for item in self.items)
+        return tuple(item for item in found if isinstance(item, Place))

@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from scheduler.cluster.bindrequests import Assembler, BadRequest, batches, bundle, bundles, read
+from scheduler.cluster.feed import Handover
 from scheduler.model.bindrequest import BindRequest
-from scheduler.model.decisions import Assignment, Place, Victim
+from scheduler.model.decisions import Assignment, Decisions, Drain, Place, Victim
 
 
 def victim(number: int, grace: int = 30) -> Victim:
@@ -85,3 +86,11 @@ def test_the_same_pod_is_not_a_victim_twice() -> None:
     made = bundle("r", "s-1", 1, 10.0, "ns", (place("g", 1, (victim(1), victim(1))),))
     with pytest.raises(BadRequest, match="line 2: uid u-low-1 is there already"):
         read(made.header.body)
+
+
+def test_a_queue_that_is_drained_is_handed_over_as_a_placement_of_nobody() -> None:
+    drain, gang = Drain("research", (victim(1), victim(2))), place("g", 2)
+    handed = Handover.of(Decisions("s-1", 1, (drain, gang))).places
+    assert handed == (drain.as_place(), gang)
+    made = bundles("s-1", 1, 10.0, "ns", handed)
+    assert [read(each.header.body).request.gangs for each in made] == [(gang,), (drain.as_place(),)]
