@@ -187,3 +187,28 @@ def test_members_that_share_a_claim_never_start_where_its_volume_cannot_be_reach
             assert world.placed[f"g-{number}"] in reaches_of[int(given_away[listed[0]][1:])]
     if len(reaches_of) == 1 and not others:
         assert bool(world.placed) == fit([tuple(reaches_of[0])], room, members)
+
+
+@given(ROOM, st.lists(st.sets(st.sampled_from(("x", "y", "z")), max_size=2), min_size=2, max_size=4))
+@settings(max_examples=60, deadline=None)
+def test_members_of_several_shared_claims_start_exactly_when_zones_can_be_chosen_for_all(
+    room: dict[str, int], members: list[set[str]]
+) -> None:
+    world = Storeroom(0)
+    for node, cpus in room.items():
+        keys = (("csi.example.com", (ZONE,)),)
+        world.node(node, cpu=cpus, labels={ZONE: node[0]})
+        world.tell(feed.NodeDriversSet(NodeDrivers(f"d-{node}", node, (("csi.example.com", -1),), keys)))
+    for name in ("x", "y", "z"):
+        world.claim(name, "fast")
+    world.gang_with("g", {number: tuple(sorted(names)) for number, names in enumerate(members)})
+    world.session()
+    space = {zone: sum(cpus for node, cpus in room.items() if node[0] == zone) for zone in "abc"}
+
+    def agree(zones: tuple[str, ...]) -> bool:
+        together = [{zones[i] for i, names in enumerate(members) if name in names} for name in ("x", "y", "z")]
+        return all(len(some) <= 1 for some in together) and all(zones.count(zone) <= space[zone] for zone in "abc")
+
+    assert bool(world.placed) == any(map(agree, product("abc", repeat=len(members))))
+    if world.placed:
+        assert agree(tuple(world.placed[f"g-{number}"][0] for number in range(len(members))))
