@@ -16,6 +16,7 @@ import yaml
 Json = dict[str, Any]
 SCENARIO_KEYS = {
     "id", "title", "source", "scheds", "skip", "dialects", "nodes", "queues", "objects", "steps", "planes", "config",
+    "lag",
 }  # fmt: skip
 STEP_KEYS = {
     "gang", "gangs", "apply", "queue", "queues", "nodes", "patch_node", "delete_nodes", "delete", "delete_objects",
@@ -24,7 +25,7 @@ STEP_KEYS = {
 }  # fmt: skip
 EXPECT_KEYS = {
     "within", "quiet", "bound", "pending", "gone", "placed", "same", "distinct", "spread", "evicted", "object",
-    "condition", "events", "unwritten",
+    "condition", "events", "unwritten", "autoscaler", "metrics",
 }  # fmt: skip
 GANG_KEYS = {
     "name", "min", "queue", "priority", "preemptible", "count", "gpu", "cpu", "memory", "resources", "pods", "single",
@@ -51,7 +52,11 @@ class BadScenario(ValueError):
 
 @dataclass(frozen=True)
 class Scenario:
-    """One story; the values are those of the file."""
+    """One story; the values are those of the file.
+
+    config: keys of the scheduler's configuration. lag: resource -> seconds by which its watch is late. With either the
+    story has a scheduler of its own.
+    """
 
     id: str
     title: str
@@ -64,6 +69,8 @@ class Scenario:
     skip: tuple[str, ...] = ()
     dialects: tuple[str, ...] = ("muster", "volcano")
     planes: tuple[str, ...] = ("embedded", "real")
+    config: Json = field(default_factory=dict)
+    lag: dict[str, float] = field(default_factory=dict)
 
 
 def _check(where: str, value: Json, keys: set[str]) -> None:
@@ -102,6 +109,8 @@ def load(path: Path) -> list[Scenario]:
                 skip=tuple(raw.get("skip", ())),
                 dialects=tuple(raw.get("dialects", ("muster", "volcano"))),
                 planes=tuple(raw.get("planes", ("embedded", "real"))),
+                config=raw.get("config", {}),
+                lag=raw.get("lag", {}),
             )
         )
     return scenarios

@@ -34,6 +34,7 @@ class Observer:
         self._forgotten: set[str] = set()
         self._node_specs: dict[str, NodeSpec] = {}
         self._versions_seen: dict[str, str] = {}
+        self._asked_for_nodes: set[str] = set()
 
     # -- the API --------------------------------------------------------------------------------------------------
 
@@ -89,6 +90,8 @@ class Observer:
         self._seen |= current
         for pod in pods:
             spec, status, meta = pod["spec"], pod.get("status", {}), pod["metadata"]
+            if asks_for_nodes(pod):
+                self._asked_for_nodes.add(meta["uid"])
             runs = spec.get("nodeName") in self._node_specs and status.get("phase", "Pending") == "Pending"
             if runs and not meta.get("deletionTimestamp"):
                 self._set_status(meta["name"], {"phase": "Running", "startTime": meta["creationTimestamp"]})
@@ -245,6 +248,19 @@ class Observer:
                 problems.append(f"{selection}: conditions {sorted(set(texts))} do not match {pattern!r}")
         return problems
 
+    def _expect_autoscaler(self, wanted: Mapping[str, str], pods: list[Json]) -> list[str]:
+        """{selection: all, or none}: for which pods an autoscaler would add nodes; none = never until now."""
+        problems = []
+        for selection, want in wanted.items():
+            chosen = [pod for pod in self._select(selection, pods) if live(pod)]
+            if want == "none":
+                wrong = [pod for pod in chosen if pod["metadata"]["uid"] in self._asked_for_nodes]
+            else:
+                wrong = [pod for pod in chosen if not asks_for_nodes(pod)]
+            if wrong or not chosen:
+                problems.append(f"{selection}: {len(wrong)} of {len(chosen)} are not so: autoscaler {want}")
+        return problems
+
     def _expect_unwritten(self, selections: list[str], pods: list[Json]) -> list[str]:
         """Pods that nobody wrote to since `remember`."""
         return [
@@ -295,6 +311,12 @@ def condition(pod: Json) -> str:
         if one["type"] == "PodScheduled":
             return f"{one['status']} {one.get('reason', '')} {one.get('message', '')}"
     return ""
+
+
+def asks_for_nodes(pod: Json) -> bool:
+    """Whether Cluster Autoscaler and Karpenter look for nodes for this pod, by what its status says."""
+    free = not pod["spec"].get("nodeName") and not pod.get("status", {}).get("nominatedNodeName")
+    return free and live(pod) and condition(pod).startswith("False Unschedulable ")
 
 
 def within(number: int, want: object) -> bool:

@@ -178,12 +178,16 @@ class Scheduler:
 
     def known(self, what: str) -> int:
         """Return how many nodes, queues, priorityclasses, ... it has in its picture; -1: it does not say."""
+        return self.figure(f'muster_cache_objects{{resource="{what}"}}')
+
+    def figure(self, name: str) -> int:
+        """Return one of its metrics, with its labels; -1: it does not say."""
         try:
             with urllib.request.urlopen(f"http://{self.address()}/metrics", timeout=10) as answer:
                 text = answer.read().decode()
         except (urllib.error.URLError, OSError):
             return -1
-        found = re.search(rf'^muster_cache_objects{{resource="{what}"}} (\S+)$', text, re.MULTILINE)
+        found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
         return int(float(found[1])) if found else -1
 
     @property
@@ -202,7 +206,7 @@ class Scheduler:
 
     def stop(self) -> int:
         """End it in order; exit code."""
-        if self._process is None:
+        if not self.running() or self._process is None:
             return 0
         self._process.send_signal(signal.SIGTERM)
         try:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.scenarios.form import Scenario, load
+from tests.scenarios.lagging import Lagging
+from tests.scenarios.planes import Scheduler, scratch
 from tests.scenarios.world import World
 
 FILES = sorted(Path(__file__).parent.glob("*.yaml"))
@@ -32,6 +36,29 @@ def test_every_scenario_has_an_id_of_its_own() -> None:
 
 
 def _play(plane, scheduler, scenario: Scenario, dialect: str) -> None:  # type: ignore[no-untyped-def]
+    if scenario.config or scenario.lag:
+        with aside(plane, scheduler, scenario) as other:
+            _tell(plane, other, scenario, dialect)
+    else:
+        _tell(plane, scheduler, scenario, dialect)
+
+
+@contextmanager
+def aside(plane, scheduler, scenario: Scenario) -> Iterator[Scheduler]:  # type: ignore[no-untyped-def]
+    """A scheduler for one story, in place of the one of all others."""
+    scheduler.stop()
+    directory = scratch()
+    proxy = Lagging(plane.kubeconfig, directory, scenario.lag).start() if scenario.lag else None
+    other = Scheduler(proxy.kubeconfig if proxy else plane.kubeconfig, directory, config=scenario.config)
+    try:
+        yield other
+    finally:
+        other.stop()
+        if proxy:
+            proxy.stop()
+
+
+def _tell(plane, scheduler, scenario: Scenario, dialect: str) -> None:  # type: ignore[no-untyped-def]
     namespace = f"sc-{scenario.id.lower()}-{secrets.token_hex(3)}"
     if not scheduler.running():
         scheduler.start()
