@@ -67,10 +67,11 @@ class Division:
         self._capacity: list[int] = capacity.tolist()
         self._parent: list[int] = structure.parent.tolist()
         self._limit: list[list[int]] = np.where(fields.limit >= 0, fields.limit, CEILING).tolist()
-        self._held: list[list[int]] = quota.held(structure, fields, capacity).tolist()
-        self._used: list[list[int]] = quota.subtree(structure, own).tolist()
+        held, used = quota.held(structure, fields, capacity), quota.subtree(structure, own)
+        self._held: list[list[int]] = held.tolist()
+        self._used: list[list[int]] = used.tolist()
         self._demand = quota.subtree(structure, demand)
-        self._kept: list[list[int]] = self._idle_below().tolist()
+        self._kept: list[list[int]] = quota.sums_below(structure, np.maximum(held - used, 0)).tolist()
 
     def _table(self, values: Mapping[str, Amounts], elsewhere: int | None) -> Ints:
         table = np.zeros((len(self.names), len(self.resources)), dtype=np.int64)
@@ -82,13 +83,6 @@ class Division:
                         table[row, self.column[resource]] += min(value, CEILING // 2)
         most: Ints = np.minimum(table, CEILING // 2)
         return most
-
-    def _idle_below(self) -> Ints:
-        idle = np.maximum(np.asarray(self._held) - np.asarray(self._used), 0)
-        kept: Ints = np.zeros(idle.shape, dtype=np.int64)
-        inner = self.structure.parent >= 0
-        np.add.at(kept, self.structure.parent[inner], idle[inner])
-        return kept
 
     def lineage(self, name: str) -> tuple[str, ...]:
         """Return the queue and those above it, the root last."""

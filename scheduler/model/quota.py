@@ -109,9 +109,7 @@ class Fields:
         says = (self.guarantee != UNSET) | (self.deserved != UNSET) | (self.limit >= 0)
         if not says.any():
             return np.ones(says.shape, dtype=np.bool_)
-        beside = np.zeros_like(says)
-        inner = structure.parent >= 0
-        np.logical_or.at(beside, structure.parent[inner], says[inner])
+        beside = sums_below(structure, says.astype(np.int64)) > 0
         counts: NDArray[np.bool_] = says.copy()
         for level in structure.levels[1:]:
             up = structure.parent[level]
@@ -309,6 +307,14 @@ def subtree(structure: Structure, values: Ints) -> Ints:
     return np.ascontiguousarray(total.T)
 
 
+def sums_below(structure: Structure, values: Ints) -> Ints:
+    """Return (queues, resources) the sums over the queues directly below each; none of `values` is below 0."""
+    total: Ints = np.zeros(values.T.shape, dtype=np.int64)
+    for level in structure.levels[1:]:
+        _add_to_parents(structure, level, values.T, total)
+    return np.ascontiguousarray(total.T)
+
+
 def held(structure: Structure, fields: Fields, total: Ints) -> Ints:
     """Return (queues, resources) the guarantees with those below; divided as entitlements are, where total has less."""
     limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
@@ -332,9 +338,7 @@ def headroom(structure: Structure, fields: Fields, usage: Ints, total: Ints) -> 
     used, kept = subtree(structure, usage).T, held(structure, fields, total).T
     limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
     idle = np.maximum(kept - used, 0)
-    beside = np.zeros_like(idle)
-    for level in structure.levels[1:]:
-        _add_to_parents(structure, level, idle, beside)
+    beside = sums_below(structure, idle.T).T
     room = limit - used
     root = structure.root
     room[:, root] = np.minimum(room[:, root], np.clip(total, 0, CEILING) - used[:, root])
