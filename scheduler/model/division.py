@@ -71,7 +71,9 @@ class Division:
         self._held: list[list[int]] = held.tolist()
         self._used: list[list[int]] = used.tolist()
         self._demand = quota.subtree(structure, demand)
-        self._kept: list[list[int]] = quota.sums_below(structure, np.maximum(held - used, 0)).tolist()
+        idle = quota.idle_guarantees(structure, fields, used, held)
+        self._idle: list[list[int]] = idle.tolist()
+        self._kept: list[list[int]] = quota.sums_below(structure, idle).tolist()
 
     def _table(self, values: Mapping[str, Amounts], elsewhere: int | None) -> Ints:
         table = np.zeros((len(self.names), len(self.resources)), dtype=np.int64)
@@ -169,11 +171,11 @@ class Division:
 
     def _room(self, line: Sequence[int], column: int) -> tuple[int, int, str]:
         root = up = line[-1]
-        used, held = self._used, self._held
+        used = self._used
         room, where, why = self._capacity[column] - used[root][column], root, "total"
         for row in reversed(line):
             if row != root:
-                beside = self._kept[up][column] - max(0, held[row][column] - used[row][column])
+                beside = self._kept[up][column] - self._idle[row][column]
                 if beside > 0:
                     room, where, why = room - beside, up, "guarantees"
             own = self._limit[row][column] - used[row][column]
@@ -193,9 +195,10 @@ class Division:
             if column is None:
                 continue
             for row in line:
-                before = self._used[row][column]
-                after = before + value * times
-                self._used[row][column] = after
-                up, held = self._parent[row], self._held[row][column]
-                if up >= 0 and held:
-                    self._kept[up][column] += max(0, held - after) - max(0, held - before)
+                used = self._used[row][column] + value * times
+                self._used[row][column] = used
+                idle = max(self._held[row][column] - used, self._kept[row][column])
+                idle = min(idle, max(0, self._limit[row][column] - used))
+                if row != line[-1]:
+                    self._kept[self._parent[row]][column] += idle - self._idle[row][column]
+                self._idle[row][column] = idle

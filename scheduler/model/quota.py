@@ -330,6 +330,21 @@ def held(structure: Structure, fields: Fields, total: Ints) -> Ints:
     return np.ascontiguousarray(guarantee.T)
 
 
+def idle_guarantees(structure: Structure, fields: Fields, used: Ints, kept: Ints) -> Ints:
+    """Return (queues, resources) what must stay free for each queue and those below it, of guarantees not used.
+
+    used: with everything below. kept: as `held` says. What one queue uses does not use up the guarantee of another
+    below the same one; nothing is kept that the queue's own limit would not let it use.
+    """
+    limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
+    below: Ints = np.zeros(used.T.shape, dtype=np.int64)
+    for level in reversed(structure.levels):
+        mine = np.maximum(kept.T[:, level] - used.T[:, level], below[:, level])
+        below[:, level] = np.minimum(mine, np.maximum(limit[:, level] - used.T[:, level], 0))
+        _add_to_parents(structure, level, below)
+    return np.ascontiguousarray(below.T)
+
+
 def headroom(structure: Structure, fields: Fields, usage: Ints, total: Ints) -> Ints:
     """Return (queues, resources) how much more each queue may use now; negative where something is over.
 
@@ -337,7 +352,7 @@ def headroom(structure: Structure, fields: Fields, usage: Ints, total: Ints) -> 
     """
     used, kept = subtree(structure, usage).T, held(structure, fields, total).T
     limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
-    idle = np.maximum(kept - used, 0)
+    idle = idle_guarantees(structure, fields, used.T, kept.T).T
     beside = sums_below(structure, idle.T).T
     room = limit - used
     root = structure.root

@@ -229,14 +229,18 @@ def slow_headroom(case: Case, held: list[int]) -> list[int]:
     def used(row: int) -> int:
         return case.lines[row].usage + sum(used(child) for child in case.children(row))
 
-    found = []
+    def idle(row: int) -> int:
+        mine = max(held[row] - used(row), sum(idle(child) for child in case.children(row)))
+        return min(mine, max(0, case.limit(row) - used(row)))
+
+    found: list[int] = []
     for row, line in enumerate(case.lines):
         room = case.limit(row) - used(row)
         if row == 0:
             room = min(room, case.total - used(0))
         else:
             others = [child for child in case.children(line.parent) if child != row]
-            room = min(room, found[line.parent] - sum(max(0, held[child] - used(child)) for child in others))
+            room = min(room, found[line.parent] - sum(idle(child) for child in others))
         found.append(room)
     return found
 

@@ -262,6 +262,16 @@ class TestHeadroom:
     def test_it_is_negative_where_a_limit_was_lowered(self) -> None:
         assert Tree(queue("a", limit=4)).headroom(20, {"a": 7})["a"] == -3
 
+    def test_who_borrows_inside_a_queue_does_not_use_up_the_guarantee_of_another_there(self) -> None:
+        tree = Tree(queue("a"), queue("a1", "a", guarantee=1), queue("a2", "a"), queue("b"))
+        found = tree.headroom(2, {"a2": 1})
+        assert (found["a1"], found["a2"], found["b"]) == (1, 0, 0)
+
+    def test_nothing_is_kept_for_a_queue_whose_limit_is_used_up(self) -> None:
+        tree = Tree(queue("a", limit=1), queue("a1", "a", guarantee=1), queue("a2", "a"), queue("b"))
+        found = tree.headroom(2, {"a2": 1})
+        assert (found["a1"], found["b"]) == (0, 1)
+
     def test_guarantees_that_lost_nodes_cannot_hold_do_not_block_each_other(self) -> None:
         tree = Tree(queue("a", guarantee=8), queue("b", guarantee=8))
         found = tree.headroom(10, {})
