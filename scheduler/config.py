@@ -106,7 +106,7 @@ class SchedulerConfiguration:
     namespace: str = "muster-system"
     session_period: float = 1.0
     resync_period: float = 300.0
-    actions: tuple[str, ...] = ("enqueue", "allocate", "reclaim", "preempt", "backfill")
+    actions: tuple[str, ...] = ("enqueue", "allocate", "reclaim", "preempt", "backfill", "consolidate")
     tiers: tuple[tuple[PluginConfig, ...], ...] = (
         (PluginConfig("priority"), PluginConfig("gang"), PluginConfig("conformance")),
         (

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scheduler.actions.ask import Ask
-from scheduler.actions.evicting import evict_for
 from scheduler.actions.rights import Rights
 from scheduler.actions.turns import in_order
 from scheduler.actions.wants import Want, asked_again, wants
@@ -24,20 +23,30 @@ WORK = 400_000
 FIRST_REST, LAST_REST = 1.0, 10.0
 """Seconds between two searches for a group for which nothing was found, although something has changed."""
 
+AGAIN_AFTER = 60.0
+"""Seconds after which a search is made again although nothing changed."""
+
 Rule = Callable[[Session, Ask], Rights | None]
+"""Who may go for an ask; None when nobody."""
+Serve = Callable[[Session, Ask, Rights], bool]
+"""Make room with these rights and place the ask; return whether that was possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """That a search for a group in this state found nothing, and what it depended on. until: not again before."""
+    """That a search for a group in this state found nothing, and what it depended on.
+
+    until: not again before, whatever changes. due: when something that it depends on changes by itself.
+    """
 
     state: GroupState
     stamp: tuple[object, ...]
     until: float
     rest: float
+    due: float
 
 
-def make_room_for(session: Session, name: str, rule: Rule) -> None:
+def make_room_for(session: Session, name: str, rule: Rule, serve: Serve) -> None:
     """Let every group that has no place try to get one by the rule of an action."""
     states = [want.state for want in wants(session).values() if not want.kept]
     known = {state.key for state in states}
@@ -45,7 +54,7 @@ def make_room_for(session: Session, name: str, rule: Rule) -> None:
     states = [state for state in states if may_try(session, name, state)]
     for state in in_order(session, states).each() if states else ():
         with session.guard(state):
-            _try(session, name, state, rule)
+            _try(session, name, state, rule, serve)
 
 
 def stamp(session: Session) -> tuple[object, ...]:
@@ -60,7 +69,8 @@ def may_try(session: Session, name: str, state: GroupState) -> bool:
     tried: Tried | None = session.cache.tried.get((name, state.key))
     if tried is None or tried.state is not state:
         return True
-    if tried.stamp == stamp(session) and session.now < tried.until + LAST_REST:
+    if tried.stamp == stamp(session) and session.now < tried.due:
+        session.wake_no_later_than(tried.due)
         return False
     if session.now < tried.until:
         session.wake_no_later_than(tried.until)
@@ -73,24 +83,27 @@ def _preempts(state: GroupState) -> bool:
     return all(pod.preempts for pod in state.waiting)
 
 
-def _try(session: Session, name: str, state: GroupState, rule: Rule) -> None:
+def _try(session: Session, name: str, state: GroupState, rule: Rule, serve: Serve) -> None:
     ask = _ask(session, state)
     if ask is None:
         return
+    session.changes_at = session.now + AGAIN_AFTER
     rights = rule(session, ask)
     if rights is not None:
         if session.work_left <= 0:
             session.wake_no_later_than(session.now)
             return
         session.work_left -= sum(len(candidate.pods) for candidate in rights.candidates)
-        if evict_for(session, ask, rights):
+        if serve(session, ask, rights):
             wants(session).pop(state.key, None)
             session.verdicts.pop(state.key, None)
             session.cache.tried.pop((name, state.key), None)
             return
     before: Tried | None = session.cache.tried.get((name, state.key))
     rest = min(LAST_REST, before.rest * 2) if before is not None and before.state is state else FIRST_REST
-    session.cache.tried[name, state.key] = Tried(state, stamp(session), session.now + rest, rest)
+    due = max(session.changes_at, session.now + rest)
+    session.wake_no_later_than(due)
+    session.cache.tried[name, state.key] = Tried(state, stamp(session), session.now + rest, rest, due)
 
 
 def _ask(session: Session, state: GroupState) -> Ask | None:

@@ -94,9 +94,9 @@ def preempting(session: Session, ask: Ask) -> Rights | None:
     found = [
         candidate
         for running in session.cache.residents.of_queue(queue.name)
-        if running.key != state.key and lower(running) and (candidate := _candidate(session, running, protected))
+        if running.key != state.key and lower(running) and (candidate := candidate_of(session, running, protected))
     ]
-    found = _allowed(session, ask, found)
+    found = permitted(session, ask, found)
     if not found:
         return None
     everyone = tuple(range(len(found)))
@@ -106,7 +106,7 @@ def preempting(session: Session, ask: Ask) -> Rights | None:
     for one in book.lineage(row):
         above = book.used[one] + asked - book.ground.limit[one]
         limits.extend(Limit(everyone, int(c), int(above[c])) for c in np.flatnonzero((asked > 0) & (above > 0)))
-    return Rights("preempt", tuple(found), limits=tuple(limits), budgets=_budgets(session, found))
+    return Rights("preempt", tuple(found), limits=tuple(limits), budgets=budgets_of(session, found))
 
 
 def reclaiming(session: Session, ask: Ask) -> Rights | None:
@@ -128,7 +128,7 @@ def reclaiming(session: Session, ask: Ask) -> Rights | None:
         for child in book.children(above):
             if child != below:
                 _collect(session, ask, child, asked, queue.reclaim == "LowerPriority", found, shares)
-    allowed = _allowed(session, ask, found)
+    allowed = permitted(session, ask, found)
     if not allowed:
         return None
     kept = {candidate.running.key: number for number, candidate in enumerate(allowed)}
@@ -136,7 +136,9 @@ def reclaiming(session: Session, ask: Ask) -> Rights | None:
         Share(tuple(kept[found[m].running.key] for m in share.members if found[m].running.key in kept), share.over)
         for share in shares
     ]
-    return Rights("reclaim", tuple(allowed), tuple(s for s in shares if s.members), budgets=_budgets(session, allowed))
+    return Rights(
+        "reclaim", tuple(allowed), tuple(s for s in shares if s.members), budgets=budgets_of(session, allowed)
+    )
 
 
 def _within(session: Session, row: int, asked: Ints) -> Iterator[int]:
@@ -172,7 +174,7 @@ def _collect(
         for running in session.cache.residents.of_queue(queue.name):
             if lower_only and running.priority >= ask.state.priority:
                 continue
-            candidate = _candidate(session, running, protected)
+            candidate = candidate_of(session, running, protected)
             if candidate is not None and _holds_any(session, candidate, columns):
                 found.append(_keeping_guarantee(session, candidate, row))
     if len(found) > first:
@@ -198,7 +200,7 @@ def _keeping_guarantee(session: Session, candidate: Candidate, row: int) -> Cand
     return candidate
 
 
-def _candidate(session: Session, running: Running, protected: float) -> Candidate | None:
+def candidate_of(session: Session, running: Running, protected: float) -> Candidate | None:
     """Return what of a running group may go, or None."""
     if not running.preemptible:
         return None
@@ -213,7 +215,7 @@ def _candidate(session: Session, running: Running, protected: float) -> Candidat
     young = running.since + time > session.now if running.since else False
     whole = not young and len(pods) == len(running.pods) and not running.fixed
     if young:
-        session.wake_no_later_than(running.since + time)
+        session.look_again_at(running.since + time)
     if not whole and len(running.pods) + running.fixed <= running.minimum:
         return None
     return Candidate(running, pods, whole)
@@ -230,7 +232,7 @@ def min_runtime(session: Session, row: int, *, against_others: bool) -> float:
     return 0.0
 
 
-def _allowed(session: Session, ask: Ask, candidates: Iterable[Candidate]) -> list[Candidate]:
+def permitted(session: Session, ask: Ask, candidates: Iterable[Candidate]) -> list[Candidate]:
     """Ask the plugins, which only ever shrink the set."""
     found = list(candidates)
     if not found or not session.hooks.has("may_evict"):
@@ -247,7 +249,7 @@ def _allowed(session: Session, ask: Ask, candidates: Iterable[Candidate]) -> lis
     return left
 
 
-def _budgets(session: Session, candidates: list[Candidate]) -> tuple[Budgeted, ...]:
+def budgets_of(session: Session, candidates: list[Candidate]) -> tuple[Budgeted, ...]:
     """Return the disruption budgets of the candidates, with what is left of each."""
     snapshot = session.snapshot
     if not snapshot.budgets:

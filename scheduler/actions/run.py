@@ -13,7 +13,7 @@ from typing import Protocol
 
 import structlog
 
-from scheduler.actions import allocate, backfill, enqueue, preempt, reasons, reclaim, status
+from scheduler.actions import allocate, backfill, consolidate, enqueue, preempt, reasons, reclaim, status
 from scheduler.actions.making_room import WORK
 from scheduler.framework.cache import SessionCache
 from scheduler.framework.hooks import Hooks
@@ -32,6 +32,7 @@ ACTIONS: Mapping[str, Callable[[Session], None]] = {
     "reclaim": reclaim.run,
     "preempt": preempt.run,
     "backfill": backfill.run,
+    "consolidate": consolidate.run,
 }
 """The actions that exist, by the name under which they are configured."""
 

@@ -19,39 +19,47 @@ KEPT_FOR = 300.0
 
 
 class Departures:
-    """The victims of the requests that exist; one thread uses it."""
+    """The victims of the requests that exist, and of placements whose request is not seen yet; one thread uses it."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], tuple[Victim, ...]] = {}
-        self._moved: dict[str, tuple[float, tuple[Victim, ...]]] = {}
+        self._moved: dict[tuple[str, str], tuple[float, tuple[Victim, ...]]] = {}
 
-    def assume(self, session: str, group: str, victims: tuple[Victim, ...]) -> None:
+    def assume(self, session: str, group: str, victims: tuple[Victim, ...], now: float) -> None:
         """Take note of victims whose request is not seen yet."""
         if victims:
             self._open[session, group] = victims
+            self._move(session, group, victims, now)
+
+    def _move(self, source: str, group: str, victims: tuple[Victim, ...], since: float) -> None:
+        moved = tuple(victim for victim in victims if victim.move_to and victim.owner)
+        if moved:
+            self._moved.setdefault((source, group), (since, moved))
 
     def settle(self, source: str, group: str) -> None:
-        """The gang of this request or session is over, or is told by another one: its victims are free to stay."""
+        """The gang of this request is over: its victims are free to stay; room is kept for those that moved."""
         self._open.pop((source, group), None)
+
+    def lose(self, source: str, group: str) -> None:
+        """What this session or request decided about the gang will not be, or is told by another one."""
+        self.settle(source, group)
+        self._moved.pop((source, group), None)
 
     def see(self, request: BindRequest, group: str, victims: tuple[Victim, ...], *, open_: bool) -> None:
         """Take note of one gang of a request."""
         if not victims:
             return
-        self.settle(request.session, group)
+        self.lose(request.session, group)
         if open_:
             self._open[request.name, group] = victims
         else:
             self.settle(request.name, group)
-        moved = tuple(victim for victim in victims if victim.move_to and victim.owner)
-        if moved and request.name not in self._moved:
-            self._moved[request.name] = (request.created or 0.0, moved)
+        self._move(request.name, group, victims, request.created)
 
     def forget(self, request: str, groups: Iterable[str]) -> None:
         """The request is gone."""
         for group in groups:
-            self.settle(request, group)
-        self._moved.pop(request, None)
+            self.lose(request, group)
 
     def leaving(self) -> frozenset[str]:
         """Return the pods (uid) that are to go."""
@@ -65,10 +73,10 @@ class Departures:
     ) -> tuple[Hold, ...]:
         """Return the room that is kept now. owned: the pods of a controller. placed: whether a pod holds a node."""
         found: list[Hold] = []
-        for name, (created, moved) in sorted(self._moved.items()):
+        for key, (created, moved) in sorted(self._moved.items()):
             until = created + KEPT_FOR
             if now >= until:
-                del self._moved[name]
+                del self._moved[key]
                 continue
             back: dict[str, int] = {}
             for victim in moved:

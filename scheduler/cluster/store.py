@@ -70,6 +70,7 @@ class Store:
         self._singles_seen: dict[str, tuple[Pod, str]] | None = None
         self._releasing: dict[str, Pod] = {}
         self._departures = Departures()
+        self._now = 0.0
         self._groups: dict[str, PodGroup] = {}
         self._states: dict[str, GroupState] = {}
         self._in_order = True
@@ -388,7 +389,7 @@ class Store:
         if place.minimum > 1:
             self._begin(place.group, session)
         self._storage.take(session, place)
-        self._departures.assume(session, place.group, place.victims)
+        self._departures.assume(session, place.group, place.victims, self._now)
         for assignment in place.assignments:
             self._assume(assignment.uid, assignment.node, session)
 
@@ -518,7 +519,7 @@ class Store:
             self._storage.release(session, (uid,))
         for key in sorted(groups):
             self._end(key, session)
-            self._departures.settle(session, key)
+            self._departures.lose(session, key)
         self.changed = True
 
     # -- snapshots ------------------------------------------------------------------------------------------------
@@ -599,6 +600,7 @@ class Store:
 
     def snapshot(self, now: float, *, owners: bool = False) -> Snapshot:
         """Return the cluster as of now and clear `changed`. owners: also where the pods of each controller are."""
+        self._now = now
         self._dirty.pop("", None)
         self._dirty.update(dict.fromkeys(self._setbacks.end(now)))
         for key in self._dirty:

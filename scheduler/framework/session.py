@@ -115,6 +115,8 @@ class Session:
         self.evicted: dict[str, Pod] = {}
         """Pods that this session decided to evict, by uid."""
         self.later_actions: tuple[str, ...] = ()
+        self.changes_at = float("inf")
+        """When who may be evicted changes by itself."""
         self.work_left = 0
         """Running pods that searches for room may still look at."""
         cache.residents.refresh(snapshot)
@@ -437,6 +439,10 @@ class Session:
     def wake_no_later_than(self, when: float) -> None:
         """Ask for a session at that time even if nothing happens."""
         self.wake_at = when if self.wake_at is None else min(self.wake_at, when)
+
+    def look_again_at(self, when: float) -> None:
+        """Note that who may be evicted changes at that time by itself."""
+        self.changes_at = min(self.changes_at, when)
 
     def count(self, name: str, value: float = 1.0, **labels: str) -> None:
         """Add to a counter for the metrics; the key is name{label="value",...} with labels in order of name."""

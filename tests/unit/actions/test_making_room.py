@@ -285,3 +285,67 @@ def test_whoever_borrows_waits_for_whoever_takes_back(w: Story) -> None:
     w.asks("mine", 4, queue="owner")
     w.asks("more", 1, queue="guest")
     w.expect(["old0-0", "old1-0", "old2-0"], ["mine"])
+
+
+# -- moves -------------------------------------------------------------------------------------------------------------
+
+
+def owned(number: int) -> dict[str, object]:
+    """What a pod has that a controller of its own makes again."""
+    return {"owner_uid": f"uid-owner-{number}", "owner_name": f"owner-{number}", "owner_kind": "ReplicaSet"}
+
+
+def test_a_pod_moves_so_that_another_has_a_place(w: Story) -> None:
+    w.node("n0", gpu=4).node("n1", gpu=4)
+    w.runs("a", ["n0"], gpu=2, pod=owned(0))
+    w.runs("b", ["n1"], gpu=2, pod=owned(1))
+    w.asks("c", 1, gpu=3)
+    w.session()
+    assert len(w.victims) == 1
+    (victim,) = w.places[0].victims
+    assert victim.move_to in {"n0", "n1"} - {victim.node} and victim.why == "consolidate"
+    w.carry_out()
+    w.asks("thief", 1, gpu=2)  # the room of the moved pod is kept for it
+    w.session()
+    assert "thief-0" not in w.placed
+    moved = victim.pod.rpartition("-")[0]
+    group = w.groups[f"muster/ns/{moved}"]
+    w.member(group, 9, shape(gpu=2), priority=50, created=w.now, **owned({"a": 0, "b": 1}[moved]))
+    w.session(later=1.0)
+    assert w.placed == {f"{moved}-9": victim.move_to}
+    w.carry_out()
+    w.expect([], ["a", "b", "c"])
+
+
+def test_a_pod_that_nobody_makes_again_is_not_moved(w: Story) -> None:
+    w.node("n0", gpu=4).node("n1", gpu=4)
+    w.runs("a", ["n0"], gpu=2)
+    w.runs("b", ["n1"], gpu=2)
+    w.asks("c", 1, gpu=3)
+    w.expect([], ["a", "b"])
+
+
+def test_who_cannot_be_preempted_is_not_placed_by_moves(w: Story) -> None:
+    w.node("n0", gpu=4).node("n1", gpu=4)
+    w.runs("a", ["n0"], gpu=2, pod=owned(0))
+    w.runs("b", ["n1"], gpu=2, pod=owned(1))
+    w.asks("c", 1, gpu=3, preemptible=False)
+    w.expect([], ["a", "b"])
+
+
+def test_nothing_is_lost_where_a_move_suffices(w: Story) -> None:
+    w.node("n0", gpu=3).node("n1", gpu=2).queue("q0", **gpus(deserved=3)).queue("q1", **gpus(deserved=2))
+    w.runs("a", ["n0"], gpu=2, queue="q0", pod=owned(0))
+    w.runs("b", ["n1"], gpu=1, queue="q0", pod=owned(1))
+    w.asks("c", 1, gpu=2, queue="q1")
+    w.session()
+    assert [(victim.pod, victim.move_to) for victim in w.places[0].victims] == [("b-0", "n0")]
+
+
+def test_the_lower_priority_moves(w: Story) -> None:
+    w.node("n0", gpu=4).node("n1", gpu=4)
+    w.runs("train", ["n0"], gpu=2, priority=50, pod=owned(0))
+    w.runs("bp", ["n1"], gpu=2, priority=75, pod=owned(1))
+    w.asks("c", 1, gpu=3, priority=20)
+    w.session()
+    assert w.victims == ["train-0"]

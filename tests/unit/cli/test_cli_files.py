@@ -103,7 +103,7 @@ def test_what_is_no_snapshot_is_wrong_usage(tmp_path: Path) -> None:
 
 def test_the_default_configuration_is_good() -> None:
     text = _run("config", "check", str(CONFIG / "default.yaml")).stdout
-    assert "actions: enqueue, allocate, reclaim, preempt, backfill\n" in text
+    assert "actions: enqueue, allocate, reclaim, preempt, backfill, consolidate\n" in text
     assert text.endswith("default.yaml: ok\n")
 
 

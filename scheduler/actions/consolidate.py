@@ -1,0 +1,156 @@
+"""Consolidate: place a group by moving running pods together, so that nobody loses anything.
+
+Decided here: who may be moved. Only pods that a controller makes again (a pod without one would be lost), that nothing
+ties to other pods or to volumes, of groups that may be victims at all, not before their queue's time, never more of a
+disruption budget than it allows. For the pod that is made in place of a moved one its room is kept. Only a group that
+can be preempted itself is served like this: what it gets can be had back. How few moves it takes is decided by
+placement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.actions.ask import Ask, relate
+from scheduler.actions.evicting import commit, evict_for
+from scheduler.actions.making_room import make_room_for
+from scheduler.actions.placing import problem_of
+from scheduler.actions.rights import Candidate, Rights, budgets_of, candidate_of, min_runtime, permitted
+from scheduler.actions.room import gang_of, resident_of, rows_of
+from scheduler.framework.residents import Running
+from scheduler.framework.session import Session
+from scheduler.model.pods import Pod
+from scheduler.model.presence import relates
+from scheduler.model.verdict import Verdict
+from scheduler.placement import MoveProblem, Relocated, Together, VictimProblem, relocate
+
+NAME = "consolidate"
+
+
+def run(session: Session) -> None:
+    """Move pods together for groups that have no place."""
+    make_room_for(session, NAME, movable, move_for)
+
+
+def moving_first(session: Session, ask: Ask, rights: Rights) -> bool:
+    """Serve an ask by moves where that is configured and suffices, else by evicting whom the rights allow."""
+    if NAME in session.later_actions:
+        moves = movable(session, ask)
+        if moves is not None and move_for(session, ask, moves):
+            return True
+    return evict_for(session, ask, rights)
+
+
+def movable(session: Session, ask: Ask) -> Rights | None:
+    """Return who may be moved for the group; None when nobody, or when moves are not for it."""
+    row = session.queue_row(ask.state)
+    book = session.book
+    if row is None or not session.is_preemptible(ask.state) or book.limited(row, book.vector(ask.amounts)) is not None:
+        return None
+    if not _suffices(session, ask):
+        return None
+    found: list[Candidate] = []
+    for queue in session.cache.residents.queues():
+        at = book.tree.index.get(queue)
+        protected = 0.0 if at is None else min_runtime(session, at, against_others=True)
+        for running in session.cache.residents.of_queue(queue):
+            candidate = candidate_of(session, running, protected) if running.key != ask.state.key else None
+            if candidate is not None and (moving := _moving(session, candidate)) is not None:
+                found.append(moving)
+    allowed = permitted(session, ask, found)
+    return Rights(NAME, tuple(allowed), budgets=budgets_of(session, allowed)) if allowed else None
+
+
+def _suffices(session: Session, ask: Ask) -> bool:
+    """Whether what is free on all nodes together is as much as the ask needs."""
+    free = np.maximum(session.free, 0).sum(axis=1)
+    needed = sum(session.request(kind.shape) * count for kind, count in zip(ask.kinds, ask.members, strict=True))
+    return bool((free >= needed).all())
+
+
+def _moving(session: Session, candidate: Candidate) -> Candidate | None:
+    """Return what of a candidate can be moved, or None."""
+    pods = tuple(pod for pod in candidate.pods if _is_free(session, pod))
+    whole = candidate.whole and len(pods) == len(candidate.pods)
+    running = candidate.running
+    if not pods or not (whole or len(running.pods) + running.fixed > running.minimum):
+        return None
+    state = session.snapshot.groups.get(running.key)
+    if not whole and state is not None and state.group.topology is not None:
+        return None
+    return Candidate(running, pods, whole)
+
+
+def _is_free(session: Session, pod: Pod) -> bool:
+    """Whether a controller makes the pod again and nothing but its node's own state says where it may run."""
+    return bool(pod.owner_uid) and pod.volumes is None and not relates(session.snapshot.shapes[pod.shape])
+
+
+def move_for(session: Session, ask: Ask, rights: Rights) -> bool:
+    """Place the ask with as few moves as it takes; return whether that was possible."""
+    relations = relate(session, ask)
+    if isinstance(relations, Verdict) or relations:
+        return False  # what members ask of other pods would change with every move
+    problem = problem_of(session, ask, relations)
+    pods = tuple(pod for one in rights.candidates for pod in one.pods)
+    owners = tuple(one.running for one in rights.candidates for _ in one.pods)
+    numbers: dict[str, tuple[int, ...]] = {}
+    first = 0
+    for one in rights.candidates:
+        numbers[one.running.key] = tuple(range(first, first + len(one.pods)))
+        first += len(one.pods)
+    together = tuple(_together(session, rights))
+    levels = {rule.level: session.domains(rule.level)[0] for rule in together}
+    problem = replace(problem, nodes=replace(problem.nodes, domains={**problem.nodes.domains, **levels}))
+    masks, kinds = _masks(session, pods)
+    room = VictimProblem(
+        problem,
+        tuple(resident_of(session, problem, pod) for pod in pods),
+        tuple(gang_of(one, numbers[one.running.key]) for one in rights.candidates),
+        tuple(rows_of(session, problem, rights, numbers, pods)),
+    )
+    answer = relocate(MoveProblem(room, masks, kinds, together))
+    found = isinstance(answer, Relocated)
+    session.count("room_searches_total", action=NAME, result="found" if found else "none")
+    if isinstance(answer, Relocated):
+        _carry_out(session, ask, pods, owners, answer)
+    return found
+
+
+def _together(session: Session, rights: Rights) -> list[Together]:
+    """The groups that run in one domain of a level stay in one."""
+    found = []
+    for number, one in enumerate(rights.candidates):
+        state = session.snapshot.groups.get(one.running.key)
+        topology = state.group.topology if state is not None else None
+        if topology is not None and topology.required:
+            found.append(Together(number, topology.required))
+    return found
+
+
+def _masks(session: Session, pods: tuple[Pod, ...]) -> tuple[tuple[NDArray[np.bool_], ...], tuple[int, ...]]:
+    """Return where the pods may go, each mask once, and which is whose."""
+    numbers: dict[str, int] = {}
+    masks: list[NDArray[np.bool_]] = []
+    for pod in pods:
+        if pod.shape not in numbers:
+            numbers[pod.shape] = len(masks)
+            masks.append(session.fit(session.snapshot.shapes[pod.shape]).mask)
+    return tuple(masks), tuple(numbers[pod.shape] for pod in pods)
+
+
+def _carry_out(
+    session: Session, ask: Ask, pods: tuple[Pod, ...], owners: tuple[Running, ...], answer: Relocated
+) -> None:
+    gone: dict[str, tuple[Running, list[Pod]]] = {}
+    moves: dict[str, str] = {}
+    for number, node in answer.moves:
+        gone.setdefault(owners[number].key, (owners[number], []))[1].append(pods[number])
+        moves[pods[number].uid] = session.table.names[node]
+    commit(session, ask, answer.placement, [(one, tuple(part)) for one, part in gone.values()], NAME, moves)
+    for number, node in answer.moves:
+        amounts = session.outlook.amounts(pods[number])
+        session.outlook.keep(amounts, np.array([node], dtype=np.intp), np.ones(1, dtype=np.int64))
