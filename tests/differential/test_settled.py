@@ -23,7 +23,7 @@ from tests.controlplane.rest import ApiError, Rest
 from tests.differential.run import CASES
 from tests.scenarios.planes import CRDS, Scheduler, scratch
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("settled")]
 
 Json = dict[str, Any]
 
