@@ -393,28 +393,26 @@ def _plan(members: Sequence[tuple[Pod, int]], moment: Moment) -> list[tuple[str,
     for uid, (pod, _, claim) in asked.items():
         if uid not in steps and claim.key in together:
             alone = competing.count(claim.storage_class) == 1
-            steps[uid] = _step(pod, claim, _common(claim, rows[uid], moment, fixed.get(claim.key), alone=alone))
+            theirs = {one.name for key, one in fixed.items() if key != claim.key}
+            theirs |= {step.volume for step in steps.values()}
+            mine = None if alone else fixed.get(claim.key)
+            exists = alone or not is_made(claim, moment)
+            steps[uid] = _step(pod, claim, _common(claim, rows[uid], moment, mine, theirs) if exists else "")
     left_out = {step.volume for step in steps.values() if step.volume}
     for pod, claim, volume in _choose(open_claims, moment, left_out):
         steps[claim.uid] = _step(pod, claim, volume)
     return [(uid, steps[uid], row) for uid, (_, row, _) in asked.items()]
 
 
-def _common(claim: Claim, rows: set[int], moment: Moment, fixed: Volume | None, *, alone: bool) -> str:
+def _common(claim: Claim, rows: set[int], moment: Moment, fixed: Volume | None, theirs: set[str]) -> str:
     """Return the volume that a claim of several members gets, reached from all their rows; "" where one is made.
 
-    alone: no other claim of the members asks for that class; else it is the one that all agreed on, or one is made.
+    fixed: the one that was agreed on, where other claims ask for that class too. theirs: what others get.
     """
-
-    def reached(volume: Volume) -> bool:
-        return all(moment.reach.includes(volume.terms, row) for row in rows)
-
-    if alone:
-        for volume in moment.shelf(claim).named(moment.offered(claim)):
-            if reached(volume):
-                return volume.name
-    elif fixed is not None and reached(fixed):
-        return fixed.name
+    offered = moment.shelf(claim).named(moment.offered(claim))
+    for volume in offered if fixed is None else [fixed, *offered]:
+        if volume.name not in theirs and all(moment.reach.includes(volume.terms, row) for row in rows):
+            return volume.name
     if is_made(claim, moment):
         return ""
     raise NoVolumeLeft(f"no volume is left for {claim.key} that all its members reach")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.binder.machine import CONFLICT, POD_GATED, POD_GONE, UNKNOWN
+from scheduler.binder.causes import CONFLICT, POD_GATED, POD_GONE, UNKNOWN
 from scheduler.binder.record import ABOUT_VICTIMS, READS, Answer, Kind, Reading, Verb
 from scheduler.cluster.client import ApiError, OutcomeUnknown, RequestFailed
 

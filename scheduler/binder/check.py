@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from scheduler.binder.causes import CONFLICT, MALFORMED, POD_ENDED, POD_GATED, POD_GONE
 from scheduler.binder.ledger import Ledger
-from scheduler.binder.machine import CONFLICT, MALFORMED, POD_ENDED, POD_GATED, POD_GONE
 from scheduler.binder.record import Checked, Failure
 from scheduler.model.decisions import Assignment, Place
 from scheduler.model.nodes import Node, Taint

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from scheduler.binder.causes import UNKNOWN
 from scheduler.binder.record import Answer, Clear, Fate, Kind, Reading, Record, Verb
 
-UNKNOWN = "OutcomeUnknown"
 _FATE_OF = {Verb.MARK: Fate.MARKING, Verb.EVICT: Fate.EVICTING, Verb.REMOVE: Fate.EVICTING, Verb.LOOK: Fate.DOUBTFUL}
 _OPEN = (Fate.STAYS, Fate.MARKING, Fate.EVICTING, Fate.DOUBTFUL)
 """Not accepted yet."""

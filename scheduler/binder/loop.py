@@ -27,13 +27,14 @@ from msgspec.structs import replace
 
 from scheduler.binder import answers
 from scheduler.binder.awaiting import Awaiting, barred_members
+from scheduler.binder.causes import MALFORMED, POD_GONE
 from scheduler.binder.check import NODE_GONE, bad_victim, check, recheck
 from scheduler.binder.clearing import expects
 from scheduler.binder.desk import Desk
 from scheduler.binder.evictions import eviction_body
 from scheduler.binder.fence import STALE_EPOCH, Fencing, fence
 from scheduler.binder.ledger import Ledger
-from scheduler.binder.machine import MALFORMED, POD_GONE, ImpossibleTransition, step
+from scheduler.binder.machine import ImpossibleTransition, step
 from scheduler.binder.pool import Alarms, Job, LeaseLost, Pool
 from scheduler.binder.ports import (
     Api,

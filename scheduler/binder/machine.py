@@ -19,10 +19,20 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from scheduler.binder.causes import (
+    CONFLICT,
+    DEADLINE,
+    MALFORMED,
+    POD_ENDED,
+    POD_GONE,
+    UNKNOWN,
+    VICTIMS_REMAIN,
+    WITHDRAWN,
+)
 from scheduler.binder.clearing import Clearing
 from scheduler.binder.draft import Draft
+from scheduler.binder.hearing import bind_answered, read_answered, read_unwinding
 from scheduler.binder.record import (
-    Answer,
     Answered,
     Ask,
     AwaitVictims,
@@ -39,7 +49,6 @@ from scheduler.binder.record import (
     Phase,
     Prepare,
     Prepared,
-    Reading,
     Recall,
     Record,
     Refuse,
@@ -54,18 +63,6 @@ from scheduler.binder.record import (
     Withdraw,
     Woke,
 )
-
-DEADLINE = "DeadlineExceeded"
-POD_GONE = "PodGone"
-POD_GATED = "PodGated"
-POD_ENDED = "PodEnded"
-CONFLICT = "Conflict"
-STARTED = "Started"
-WITHDRAWN = "Withdrawn"
-MALFORMED = "Malformed"
-VICTIMS_REMAIN = "VictimsRemain"
-UNKNOWN = "OutcomeUnknown"
-"""Causes that the machine itself gives; answers and checks bring their own."""
 
 _NEVER_BOUND = frozenset({POD_GONE, POD_ENDED, CONFLICT, MALFORMED})
 _STORY = 32
@@ -291,64 +288,11 @@ def _on_answers(record: Record, event: Answered) -> Result:
     for member, answer in event.answers:
         state = draft.states[member]
         if answer.verb is Verb.BIND and state == Member.ASKED:
-            _bind_answered(draft, member, answer)
+            bind_answered(draft, member, answer)
         elif answer.verb is Verb.READ and state == Member.DOUBTFUL:
-            _read_answered(draft, member, answer)
+            read_answered(draft, member, answer)
         # any other pair is an answer that the watch overtook
     return _settle(draft.finish(), event.now, draft.effects())
-
-
-def _bind_answered(draft: Draft, member: int, answer: Answer) -> None:
-    match answer.kind:
-        case Kind.DONE:
-            draft.states[member] = Member.BOUND
-        case Kind.DOUBT:
-            draft.trouble = answer.cause
-            if answer.cause == UNKNOWN:
-                draft.doubt(member)
-            draft.ask(Verb.READ, member)
-        case Kind.RETRY if not draft.record.expired:
-            draft.trouble = answer.cause
-            draft.ask(Verb.BIND, member, draft.wait(member, answer.after))
-        case Kind.NOT_SENT:
-            draft.lose(member, draft.trouble if draft.tries[member] and draft.trouble else DEADLINE)
-        case _:
-            draft.lose(member, answer.cause, answer.permanent)
-
-
-def _read_answered(draft: Draft, member: int, answer: Answer) -> None:
-    confirming = draft.record.phase is Phase.CONFIRMING
-    if answer.reading is None:
-        if answer.kind is Kind.REFUSED and draft.record.expired:
-            draft.lose(member, answer.cause, answer.permanent)
-        else:
-            draft.ask(Verb.READ, member, draft.wait(member, answer.after))
-        return
-    reading = answer.reading
-    if reading.gone:
-        if confirming:
-            draft.states[member] = Member.VANISHED
-        else:
-            draft.lose(member, POD_GONE, permanent=True)
-    elif reading.node == draft.node(member):
-        draft.states[member] = Member.VANISHED if reading.ended else Member.CONFIRMED
-    elif cause := _unbindable(reading):
-        draft.lose(member, cause, permanent=cause != POD_GATED)
-    elif draft.record.expired:
-        draft.lose(member, draft.trouble or DEADLINE)
-    else:
-        draft.ask(Verb.BIND, member, draft.wait(member))
-
-
-def _unbindable(reading: Reading) -> str:
-    """Return why a pod that is not on its node can never get there, or ""."""
-    if reading.node:
-        return CONFLICT
-    if reading.deleting:
-        return POD_GONE
-    if reading.ended:
-        return POD_ENDED
-    return POD_GATED if reading.gated else ""
 
 
 def _on_watched(record: Record, event: Watched) -> Result:
@@ -438,7 +382,7 @@ def _on_answers_unwinding(record: Record, event: Answered) -> Result:
             else:
                 draft.lose(member, answer.cause if answer.kind is Kind.REFUSED else "", answer.permanent)
         elif answer.verb is Verb.READ and state == Member.DOUBTFUL:
-            _read_unwinding(draft, member, answer)
+            read_unwinding(draft, member, answer)
         elif answer.verb is Verb.DELETE and state == Member.DELETING:
             if answer.kind is Kind.DONE:
                 draft.states[member] = Member.UNWOUND
@@ -447,30 +391,6 @@ def _on_answers_unwinding(record: Record, event: Answered) -> Result:
             else:
                 draft.ask(Verb.READ, member, draft.wait(member, answer.after))
     return _settle_unwinding(draft.finish(), draft.effects())
-
-
-def _read_unwinding(draft: Draft, member: int, answer: Answer) -> None:
-    reading = answer.reading
-    if reading is None:
-        if answer.kind is Kind.REFUSED:
-            draft.lose(member, answer.cause, answer.permanent, Member.KEPT)
-        else:
-            draft.ask(Verb.READ, member, draft.wait(member, answer.after))
-    elif reading.gone:
-        draft.states[member] = Member.UNWOUND
-    elif reading.node == draft.node(member):
-        if reading.deleting:
-            draft.states[member] = Member.UNWOUND
-        elif reading.started or reading.ended:
-            draft.lose(member, STARTED, state=Member.KEPT)
-        else:
-            draft.ask(Verb.DELETE, member, version=reading.version)
-    elif reading.node:
-        draft.lose(member, CONFLICT, permanent=True)
-    elif (member in draft.record.doubted and draft.now < draft.record.doubted_until) or member in draft.doubted:
-        draft.ask(Verb.READ, member, max(draft.record.doubted_until, draft.now))
-    else:
-        draft.states[member] = Member.LOST
 
 
 def _on_watched_unwinding(record: Record, event: Watched) -> Result:

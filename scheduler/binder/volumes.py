@@ -18,8 +18,8 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
+from scheduler.binder.causes import DEADLINE, POD_GONE
 from scheduler.binder.check import NODE_GONE
-from scheduler.binder.machine import DEADLINE, POD_GONE
 from scheduler.binder.objects import Api
 from scheduler.binder.pool import LeaseLost
 from scheduler.binder.record import Failure

@@ -316,13 +316,12 @@ def sums_below(structure: Structure, values: Ints) -> Ints:
 
 
 def held(structure: Structure, fields: Fields, total: Ints) -> Ints:
-    """Return (queues, resources) the guarantees with those below; divided as entitlements are, where total has less."""
+    """Return (queues, resources) the guarantees with those below; divided as entitlements where above there is less."""
     limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
     guarantee = _total_guarantee(structure, fields, limit)
     root = structure.root
-    most = np.clip(total, 0, CEILING)
-    if (guarantee[:, root] > most).any():
-        guarantee[:, root] = np.minimum(guarantee[:, root], most)
+    guarantee[:, root] = np.minimum(guarantee[:, root], np.clip(total, 0, CEILING))
+    if (sums_below(structure, guarantee.T) > guarantee.T).any():
         for rows in structure.levels[1:]:
             level = _level(structure, rows, fields.priority)
             part = guarantee[:, level.rows]

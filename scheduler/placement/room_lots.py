@@ -86,14 +86,15 @@ def pieces(
             and not any(near[problem.residents[r].node] for r in gang.residents)
         ):
             continue
+        if len(gang.residents) == 1 and gang.fixed == 0 and not gang.roles and gang.minimum > 0:
+            _single(problem, number, marks, singles, apart=apart)
+            continue
         spare, roles = spare_of(gang)
         roles = [(residents, most) for residents, most in roles if most < len(residents)]
         free = spare >= len(gang.residents) and not roles
         if len(gang.residents) == 1 and not free:
             if gang.fixed == 0:
-                resident = gang.residents[0]
-                key = (resident,) if apart else (gang.priority, *_key(problem, resident, marks))
-                singles.setdefault(key, []).append(resident)
+                _single(problem, number, marks, singles, apart=apart)
             continue
         if gang.fixed == 0 and not free:
             wholes.append(Whole(number, gang.residents))
@@ -103,6 +104,20 @@ def pieces(
         order = _by_runtime(problem, members)
         lots.append(Lot(order, problem.residents[order[0]].node, len(order), True, -1))
     return Pieces(tuple(lots), tuple(wholes), tuple(limits))
+
+
+def _single(
+    problem: VictimProblem,
+    number: int,
+    marks: list[tuple[int, ...]],
+    singles: dict[tuple[object, ...], list[int]],
+    *,
+    apart: bool,
+) -> None:
+    gang = problem.gangs[number]
+    resident = gang.residents[0]
+    key = (resident,) if apart else (gang.priority, *_key(problem, resident, marks))
+    singles.setdefault(key, []).append(resident)
 
 
 def _surplus(

@@ -21,7 +21,11 @@ def in_order(problem: VictimProblem) -> tuple[VictimProblem, list[int]]:
     """Return the question with its residents and gangs in order, and the old number of each resident."""
     gang_of = problem.gang_of
 
+    unique = len({one.name for one in problem.residents}) == len(problem.residents)
+
     def key(number: int) -> tuple[object, ...]:
+        if unique:
+            return (problem.residents[number].name,)
         one = problem.residents[number]
         gang = problem.gangs[gang_of[number]]
         return (one.name, one.node, one.runtime, one.holds.tolist(), gang.priority, len(gang.residents), gang.minimum)

@@ -27,6 +27,7 @@ from scheduler.placement.engine import place
 from scheduler.placement.facts import refuse
 from scheduler.placement.instance import build
 from scheduler.placement.problem import Infeasible, Placement, PlacementProblem, Within
+from scheduler.placement.room_bounds import least_costs
 from scheduler.placement.room_greedy import grow, put_back
 from scheduler.placement.room_lots import pieces
 from scheduler.placement.room_model import Chosen, RoomModel
@@ -50,6 +51,11 @@ class Search:
     problem: VictimProblem
     clock: Clock
     refused: list[frozenset[int]] = field(default_factory=list)
+    _loose: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        highest = max((gang.priority for gang in self.problem.gangs), default=0)
+        self._loose = pieces(self.problem, highest).residents
 
     @classmethod
     def of(cls, problem: VictimProblem) -> Search:
@@ -97,7 +103,9 @@ class Search:
         return self._no(problem.freed(everybody), proven=proven, cause="search" if proven else "budget")
 
     def _all_up_to(self, priority: int) -> frozenset[int]:
-        return frozenset(pieces(self.problem, priority).residents)
+        """Return everybody who could go up to a priority, whatever the rows say."""
+        gangs, gang_of = self.problem.gangs, self.problem.gang_of
+        return frozenset(resident for resident in self._loose if gangs[gang_of[resident]].priority <= priority)
 
     def _frees(self, gone: frozenset[int]) -> bool:
         """Whether what must go can go with these."""
@@ -131,6 +139,7 @@ class Search:
     def _at(self, level: int) -> tuple[MadeRoom | None, bool]:
         """Return the answer with victims up to a level, and whether "none" is certain."""
         certain = True
+        sets: list[frozenset[int]] = []
         for turn in range(_ROUNDS):
             best = self._cheapest(level, apart=turn > 0)
             certain &= best.proven
@@ -140,27 +149,23 @@ class Search:
                 break
             placed = place(self.problem.without(best.evicted))
             if isinstance(placed, Placement):
-                made = MadeRoom(placed, tuple(sorted(best.evicted)), certain)
-                return (made if certain else self._minimal(made)), certain
+                if certain:
+                    return MadeRoom(placed, tuple(sorted(best.evicted)), True), True
+                sets.append(put_back(self.problem, best.evicted, self._fits))
+                break
             certain &= placed.proven
             self.refused.append(best.evicted)
         grown = grow(self.problem, level, self._fits)
-        if grown is None:
-            return None, False
-        placed = place(self.problem.without(grown))
-        if isinstance(placed, Infeasible):
-            return None, False
-        return MadeRoom(placed, tuple(sorted(grown)), False), False
+        if grown is not None:
+            sets.append(grown)
+        for gone in sorted(sets, key=lambda gone: (cost_of(self.problem, gone), sorted(gone))):
+            placed = place(self.problem.without(gone))
+            if isinstance(placed, Placement):
+                return MadeRoom(placed, tuple(sorted(gone)), False), False
+        return None, False
 
     def _fits(self, gone: frozenset[int]) -> bool:
         return self._frees(gone) and isinstance(place(self.problem.without(gone)), Placement)
-
-    def _minimal(self, made: MadeRoom) -> MadeRoom:
-        """Put back whoever need not go."""
-        gone = put_back(self.problem, frozenset(made.evicted), self._fits)
-        placed = place(self.problem.without(gone))
-        assert isinstance(placed, Placement)
-        return MadeRoom(placed, tuple(sorted(gone)), made.optimal)
 
     def _cheapest(self, level: int, *, apart: bool) -> _Best:
         """Return the cheapest set of victims up to a level, segment by segment."""
@@ -172,7 +177,13 @@ class Search:
         bounds = bound(instance)
         ids = instance.segment_ids()
         segments = [int(s) for s in np.lexsort((-bounds.room,)) if bounds.alive[s]]
+        floor = [(0, 0, 0)] * instance.segment_count
+        if len(segments) > 1:
+            floor = least_costs(problem, instance, pieces(problem, level))
+            segments.sort(key=lambda segment: floor[segment])
         for runs, segment in enumerate(segments):
+            if best.cost is not None and floor[segment] >= best.cost:
+                break
             if runs >= problem.problem.budget.max_domains:
                 best.proven = False
                 break

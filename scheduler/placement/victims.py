@@ -119,10 +119,12 @@ class VictimProblem:
         """Return `problem` with the amounts and slots of these residents free."""
         nodes = self.problem.nodes
         free, slots = nodes.free.copy(), nodes.slots.copy()
-        for resident in evicted:
-            gone = self.residents[resident]
-            free[:, gone.node] += gone.holds
-            slots[gone.node] += 1
+        gone = [self.residents[resident] for resident in evicted]
+        where = np.array([one.node for one in gone], dtype=np.intp)
+        held = np.array([one.holds for one in gone], dtype=np.int64).reshape(len(gone), free.shape[0])
+        for row in range(free.shape[0]):
+            np.add.at(free[row], where, held[:, row])
+        np.add.at(slots, where, 1)
         return replace(self.problem, nodes=replace(nodes, free=free, slots=slots))
 
     def without(self, evicted: Iterable[int]) -> PlacementProblem:
@@ -221,15 +223,15 @@ def check_room(problem: VictimProblem) -> None:
         raise BadProblem("problem.maximize: room is made for what is needed, not for as much as possible")
     size, width = len(problem.problem.nodes.names), len(problem.problem.nodes.resources)
     for number, resident in enumerate(problem.residents):
-        where = f"resident {number} {resident.name!r}"
         if not 0 <= resident.node < size:
-            raise BadProblem(f"{where}.node: there is no node {resident.node}")
+            raise BadProblem(f"{_resident(problem, number)}.node: there is no node {resident.node}")
         if resident.holds.shape != (width,):
-            raise BadProblem(f"{where}.holds: shape {resident.holds.shape} is not ({width},)")
-        if width and int(resident.holds.min()) < 0:
-            raise BadProblem(f"{where}.holds: negative")
+            raise BadProblem(f"{_resident(problem, number)}.holds: shape {resident.holds.shape} is not ({width},)")
         if resident.runtime < 0:
-            raise BadProblem(f"{where}.runtime: {resident.runtime} is negative")
+            raise BadProblem(f"{_resident(problem, number)}.runtime: {resident.runtime} is negative")
+    held = np.array([one.holds for one in problem.residents], dtype=np.int64).reshape(len(problem.residents), width)
+    for number in np.flatnonzero((held < 0).any(axis=1)).tolist():
+        raise BadProblem(f"{_resident(problem, number)}.holds: negative")
     seen: set[int] = set()
     for number, gang in enumerate(problem.gangs):
         where = f"gang {number}"
@@ -248,6 +250,10 @@ def check_room(problem: VictimProblem) -> None:
         raise BadProblem(f"residents: {len(problem.residents) - len(seen)} are in no gang")
     for number, row in enumerate(problem.rows):
         _check_row(problem, row, f"row {number} ({type(row).__name__})")
+
+
+def _resident(problem: VictimProblem, number: int) -> str:
+    return f"resident {number} {problem.residents[number].name!r}"
 
 
 def _check_row(problem: VictimProblem, row: RoomRow, where: str) -> None:

@@ -74,7 +74,9 @@ async def test_the_status_of_a_queue_arrives_and_is_said_once(server: Server, na
     queue, cache, dialect = f"q-{secrets.token_hex(4)}", Cache(), BY_NAME[name]
     path = f"{COLLECTIONS[name]}/{queue}"
     await asyncio.to_thread(install, server)
-    await asyncio.to_thread(server.rest.create, COLLECTIONS[name], {"metadata": {"name": queue}, "spec": SPECS[name]})
+    api = COLLECTIONS[name].removeprefix("/apis/").removesuffix("/queues")
+    body = {"apiVersion": api, "kind": "Queue", "metadata": {"name": queue}, "spec": SPECS[name]}
+    await asyncio.to_thread(server.rest.create, COLLECTIONS[name], body)
     async with ApiClient.connect(str(server.kubeconfig)) as client:
         names = {"scheduler_names": ("nobody",), "namespace": server.namespace}
         watches = Watches(client, cache, (dialect,), discovery_period=0.5, freeze=False, **names)

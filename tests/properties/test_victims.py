@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from scheduler.placement import (
+    Budget,
     Demand,
     Infeasible,
     MustFree,
@@ -138,3 +139,25 @@ def left_of(problem, gone, held, allowed, demand):
         ),
         tuple(rows),
     )
+
+
+@given(st.one_of(rooms(), guarded()), st.sampled_from([0.0, 0.0, 1e-4]))
+@thorough
+def test_without_time_an_answer_is_still_right_and_says_what_is_not_proven(problem, seconds):
+    hasty = Budget(deterministic_time=seconds, wall_limit=60.0)
+    refine = problem.refine
+    problem = replace(
+        problem,
+        problem=replace(problem.problem, budget=hasty),
+        refine=None if refine is None else lambda gone: replace(refine(gone), budget=hasty),
+    )
+    made, best = make_room(problem), cheapest(problem)
+    if isinstance(made, Infeasible):
+        event("proven" if made.proven else "refused")
+        assert best is None or not made.proven
+        return
+    event("cheapest" if made.optimal else "minimal")
+    assert best is not None
+    assert cost_of(problem, made.evicted) >= best
+    assert verify_room(problem, made, minimal=True) == []
+    assert cost_of(problem, made.evicted) == best or not made.optimal

@@ -276,6 +276,8 @@ class TestHeadroom:
         tree = Tree(queue("a", guarantee=8), queue("b", guarantee=8))
         found = tree.headroom(10, {})
         assert (found["a"], found["b"]) == (5, 5)
+        tree.fields.limit[0] = 10
+        assert tree.headroom(20, {}) == found
 
 
 def test_borrowed_is_what_is_used_beyond_what_is_owed() -> None:
