@@ -5,7 +5,10 @@ object. Queues are served in this order, level by level from the root: first tho
 entitled to with their next group, then by priority, then by their dominant share with that group. A queue, with all
 above it, never holds more than its limit, nor what the idle guarantees of others need; groups that cannot be preempted
 are placed only within what their queue deserves, because nobody could take it back. What each is entitled to is
-arithmetic (`scheduler.model.quota`). Members that replace lost ones of a running group may start in a held queue.
+arithmetic (`scheduler.model.quota`), shifted by what queues used in the past where they or the arguments state a
+half-life: `fairShare.halfLifeHours`, `fairShare.factorPercent` (how much it shifts), `fairShare.on` (surplus: only what
+is left over; weights: all that goes by weight). Members that replace lost ones of a running group may start in a held
+queue.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 from scheduler.framework.gangs import is_running, needs
 from scheduler.framework.protocols import SortKey, View
 from scheduler.framework.registry import Arguments
+from scheduler.framework.usage import FairShare
 from scheduler.model.filling import CEILING
 from scheduler.model.groups import GroupState
 from scheduler.model.queues import DEFAULT_QUEUE, Queue
@@ -30,6 +34,10 @@ class Queues:
     name = "queues"
 
     def __init__(self, arguments: Arguments) -> None:
+        hours = arguments.integer("fairShare.halfLifeHours", 0, high=100_000)
+        percent = arguments.integer("fairShare.factorPercent", 100, high=10_000)
+        on = arguments.choice("fairShare.on", "surplus", ("surplus", "weights"))
+        self.fair_share = FairShare(hours * 3600.0 or None, percent / 100.0, on)
         self._firm: NDArray[np.int64] | None = None
         self._view: View | None = None
 

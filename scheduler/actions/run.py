@@ -13,7 +13,7 @@ from typing import Protocol
 
 import structlog
 
-from scheduler.actions import allocate, backfill, consolidate, enqueue, preempt, reasons, reclaim, status
+from scheduler.actions import allocate, backfill, consolidate, enqueue, preempt, queue_status, reasons, reclaim, status
 from scheduler.actions.making_room import WORK
 from scheduler.framework.cache import SessionCache
 from scheduler.framework.hooks import Hooks
@@ -104,6 +104,7 @@ class Sessions:
     ) -> None:
         self._settings, self._check, self._timer = settings, check, timer
         self.cache = SessionCache(Hooks(registry.build(settings.tiers)))
+        self.cache.spoken = queue_status.Spoken()
         self._count = 0
 
     @property
@@ -123,6 +124,7 @@ class Sessions:
             self._timed(session, seconds, name, ACTIONS[name])
         self._timed(session, seconds, "reasons", reasons.run)
         self._timed(session, seconds, "status", status.run)
+        self._timed(session, seconds, "queue_status", queue_status.run)
         if session.places and self._count % VALIDATE_EVERY == 0:
             self._validate(session, "all")
         decisions = session.close()

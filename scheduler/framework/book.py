@@ -86,14 +86,12 @@ class Ground:
 class Book:
     """See the module. Rows are those of the tree."""
 
-    def __init__(
-        self, ground: Ground, usage: Mapping[str, Amounts], leaving: Mapping[str, Amounts], waiting: Amounts = ()
-    ) -> None:
+    def __init__(self, ground: Ground, used: Ints, leaving: Mapping[str, Amounts], waiting: Amounts = ()) -> None:
         self.ground = ground
         self.tree = ground.tree
         structure = ground.tree.structure
         self._column = {name: number for number, name in enumerate(ground.resources)}
-        self.used = subtree(structure, rows_of(usage, self.tree, ground.resources))
+        self.used = used
         self.staying = self.used - subtree(structure, rows_of(leaving, self.tree, ground.resources))
         self._children: dict[int, tuple[int, ...]] = {}
         self._idle = np.maximum(ground.kept - self.used, 0)

@@ -18,7 +18,7 @@ from scheduler.framework.outlook import going
 from scheduler.framework.queue_tree import Trees
 from scheduler.framework.residents import is_preemptible
 from scheduler.model.groups import GroupState
-from scheduler.model.quota import History, subtree
+from scheduler.model.quota import subtree
 from scheduler.model.resources import Amounts, add, scale
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ class Shelf:
     minimums: dict[str, tuple[GroupState, Amounts]] = field(default_factory=dict)
     key: tuple[object, ...] = ()
     ground: Ground | None = None
-    history: History | None = None
 
 
 def asked_by(session: Session, state: GroupState) -> Amounts:
@@ -110,10 +109,15 @@ def open_book(session: Session) -> Book:
     named = sorted({name for part in fields for name, _ in part})
     resources, total = capacity(table.resources, table.allocatable, table.used, usable, snapshot.foreign, named)
     key = (id(tree), resources, total.tobytes(), tuple(sorted(demand.items())))
-    if shelf.ground is None or shelf.key != key:
-        shelf.key, shelf.ground = key, Ground.of(tree, resources, total, demand, shelf.history)
+    usage, fair = session.cache.usage, session.hooks.fair_share
+    held = subtree(tree.structure, rows_of(snapshot.queue_usage, tree, resources))
+    usage.advance(tree, snapshot.queues, resources, held, fair, snapshot.now)
+    history = usage.history(total, fair)
+    stamp = None if history is None else history.used.tobytes()
+    if shelf.ground is None or shelf.key != (*key, stamp):
+        shelf.key, shelf.ground = (*key, stamp), Ground.of(tree, resources, total, demand, history)
     waiting = add(*wants.values()) if wants else ()
-    return Book(shelf.ground, snapshot.queue_usage, _leaving(session), waiting)
+    return Book(shelf.ground, held, _leaving(session), waiting)
 
 
 def _leaving(session: Session) -> dict[str, Amounts]:

@@ -22,6 +22,7 @@ from scheduler.framework.hooks import Hooks
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Matches
 from scheduler.framework.residents import Residents
+from scheduler.framework.usage import Usage
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Shape
 from scheduler.model.snapshot import Snapshot
@@ -101,6 +102,9 @@ class SessionCache:
         self.growth = Growth()
         self.residents = Residents()
         self.shelf = Shelf()
+        self.usage = Usage()
+        self.spoken: Any = None
+        """What was last said of queues, for the action that says it."""
         self.tried: dict[tuple[str, str], Any] = {}
         """By action and group: searches for room that found nothing, for the action that made them."""
         self.outcomes: dict[str, Outcome] = {}

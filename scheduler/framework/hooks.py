@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scheduler.framework.protocols import HOOKS, KEEPS, Misfit, NoOpinion, Only, Opinion, View, Wish
 from scheduler.framework.registry import Configured
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations, Scored, combined
+from scheduler.framework.usage import FairShare
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import NodeClass
 from scheduler.model.pods import Pod, Shape
@@ -64,6 +65,9 @@ class Hooks:
         """Whether members of one gang are to be laid out evenly instead of on few nodes."""
         self.counts_owners = any(getattr(configured.plugin, "counts_owners", False) for configured in plugins)
         """Whether a plugin wants `Snapshot.owners`."""
+        shares = (getattr(one.plugin, "fair_share", None) for one in plugins)
+        self.fair_share: FairShare = next((share for share in shares if share is not None), FairShare())
+        """How past usage of queues counts."""
         self.unkept = frozenset(KEEPS).difference(*(getattr(one.plugin, "keeps", ()) for one in plugins))
         """Rules of pod specs that no plugin of the configuration keeps."""
         self._of: dict[str, tuple[_Hook, ...]] = {

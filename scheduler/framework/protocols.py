@@ -306,10 +306,10 @@ KEEPS = ("hostPorts", "podAffinity", "spread", "volumes")
 
 
 class Plugin(Protocol):
-    """What every plugin has. Four more attributes are read where present: `volatile` (see above); `spreads`, with
+    """What every plugin has. Five more attributes are read where present: `volatile` (see above); `spreads`, with
     which a gang's members are laid out evenly over the nodes instead of on as few as possible; `keeps`, those of
-    `KEEPS` that the plugin sees to; and `counts_owners`, with which snapshots tell where the pods of each controller
-    are."""
+    `KEEPS` that the plugin sees to; `counts_owners`, with which snapshots tell where the pods of each controller are;
+    and `fair_share`, how past usage of queues counts (`scheduler.framework.usage.FairShare`)."""
 
     @property
     def name(self) -> str:
