@@ -29,9 +29,10 @@ from scheduler.app import (
     start_brain,
     with_options,
 )
-from scheduler.binder.loop import Binder, Settings
+from scheduler.binder.loop import Binder
 from scheduler.binder.objects import RequestObjects
 from scheduler.binder.record import Timing
+from scheduler.binder.run import Settings
 from scheduler.binder.volumes import Settings as VolumeSettings
 from scheduler.binder.volumes import VolumeBinding
 from scheduler.cluster import feed

@@ -10,7 +10,7 @@ a gang was given up is written soon after, while others of its request go on: it
 taken up again from that request.
 
 A little over 500 lines, because every part here changes the same table of requests under way; what could be told apart
-(pool, desk, fence, ledger, check) is in modules of its own.
+(pool, desk, fence, ledger, check, awaiting, silence) is in modules of its own.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-from msgspec.structs import replace
 
 from scheduler.binder import answers
 from scheduler.binder.awaiting import Awaiting, barred_members
@@ -52,7 +50,6 @@ from scheduler.binder.ports import (
 )
 from scheduler.binder.record import (
     ABOUT_VICTIMS,
-    DEFAULT_TIMING,
     Answer,
     Answered,
     Ask,
@@ -62,7 +59,6 @@ from scheduler.binder.record import (
     Effect,
     Event,
     Extend,
-    Failure,
     Finish,
     Kind,
     Member,
@@ -73,7 +69,6 @@ from scheduler.binder.record import (
     Record,
     Refuse,
     Start,
-    Timing,
     Undo,
     Undone,
     Verb,
@@ -84,6 +79,8 @@ from scheduler.binder.record import (
     Withdraw,
     Woke,
 )
+from scheduler.binder.run import GIVEN_UP, Run, Settings, begin, prepare
+from scheduler.binder.silence import Silence
 from scheduler.cluster import feed
 from scheduler.model.bindrequest import BindRequest, GangOutcome
 from scheduler.model.decisions import Assignment, Place, Victim
@@ -92,42 +89,8 @@ from scheduler.model.pods import Pod
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Numbers that may be changed. Seconds, except `in_flight` and `keep`.
-
-    in_flight: requests about pods under way at once. timeout: of one request. grace: what a gang gets at least after a
-    restart or an outage, because neither was its fault. silence: no answer at all for so long is an outage. history,
-    keep: a finished request is deleted after this time, or when so many newer ones have finished.
-    """
-
-    in_flight: int = 64
-    timeout: float = 10.0
-    grace: float = 15.0
-    silence: float = 2.0
-    history: float = 60.0
-    keep: int = 50
-    timing: Timing = DEFAULT_TIMING
-
-
-_GIVEN_UP = (Phase.FAILED, Phase.UNWOUND)
 _NOTE_AFTER = 0.5
 """Seconds in which gangs that are given up share one write."""
-
-
-@dataclass(eq=False, slots=True)
-class Run:
-    """A request under way. `told`: outcomes that its status had when it was found, by gang."""
-
-    request: BindRequest
-    records: list[Record]
-    found: bool
-    began: float
-    open: int = 0
-    withdrawn: bool = False
-    told: dict[int, GangOutcome] = field(default_factory=dict)
-    noting: bool = False
-    points: set[str] = field(default_factory=set)
 
 
 class Binder:
@@ -181,8 +144,8 @@ class Binder:
         self._awaiting = Awaiting()
         self._answers: dict[tuple[int, int, bool], tuple[Run, int, list[tuple[int, Answer]]]] = {}
         self._flushing = False
-        self._silent_since: float | None = None
-        self._silent_last = 0.0
+        recent = 2 * (self._settings.timeout + self._settings.timing.last_wait)
+        self._silence = Silence(clock, self._settings.silence, recent)
         self._tasks: set[asyncio.Task[None]] = set()
         self._fatal: asyncio.Future[None] | None = None
 
@@ -263,14 +226,7 @@ class Binder:
             return
         now = self._clock()
         deadline = max(request.deadline, now + self._settings.grace) if found else request.deadline
-        told = {outcome.index: outcome for outcome in request.outcomes if outcome.phase in _GIVEN_UP}
-        run = Run(request, [], found, now, told=told)
-        for index, place in enumerate(request.gangs):
-            record = Record(index, place, deadline, found, self._settings.timing)
-            if index in told:
-                record = replace(record, phase=Phase(told[index].phase))
-            run.records.append(record)
-        run.open = len(run.records) - len(told)
+        run = begin(request, deadline, now, self._settings.timing, found=found)
         self._runs[request.name] = run
         self._point("received", run)
         if not run.open:
@@ -441,24 +397,13 @@ class Binder:
             self._die(error)
 
     def listen(self, answer: Answer) -> None:
-        """Notice that the API server is away, and when it is back give every gang the time it lost."""
-        now = self._clock()
-        if answer.cause in answers.NO_ANSWER and answer.kind is not Kind.DONE:
-            if self._silent_since is None:
-                self._silent_since = now
-            self._silent_last = now
-        elif self._silent_since is not None:
-            away, self._silent_since = now - self._silent_since, None
-            if away >= self._settings.silence:
-                log.warning("binder.outage", seconds=round(away, 1))
-                for run in tuple(self._runs.values()):
-                    for gang in range(len(run.records)):
-                        self._step(run, gang, Extend(now + self._settings.grace))
-
-    def _silent(self) -> bool:
-        """Whether the API server does not answer now, by recent evidence."""
-        recent = 2 * (self._settings.timeout + self._settings.timing.last_wait)
-        return self._silent_since is not None and self._clock() - self._silent_last < recent
+        """Notice that the API server is back after an outage, and give every gang the time that it lost."""
+        away = self._silence.hear(answer)
+        if away > 0:
+            log.warning("binder.outage", seconds=round(away, 1))
+            for run in tuple(self._runs.values()):
+                for gang in range(len(run.records)):
+                    self._step(run, gang, Extend(self._clock() + self._settings.grace))
 
     # -- the machine ----------------------------------------------------------------------------------------------
 
@@ -577,18 +522,8 @@ class Binder:
             return
 
         async def work() -> None:
-            failures: dict[int, Failure] = {}
-            for pre_step in self._steps:
-                ready = tuple(member for member in members if member not in failures)
-                found = await pre_step.prepare(
-                    run.records[gang].place,
-                    ready,
-                    until=lambda: run.records[gang].deadline,
-                    withdrawn=lambda: run.records[gang].expired,
-                )
-                for failure in found:
-                    failures[failure.member] = failure
-            self._step(run, gang, Prepared(self._clock(), tuple(failures[member] for member in sorted(failures))))
+            failures = await prepare(self._steps, run, gang, members)
+            self._step(run, gang, Prepared(self._clock(), failures))
             self._pool.kick()
 
         self._spawn(work())
@@ -608,7 +543,7 @@ class Binder:
     def _wake(self, run: Run, gang: int) -> None:
         if run.records[gang].ended:
             return
-        if self._silent():  # the deadline is for the gang, not for the API server
+        if self._silence.now:  # the deadline is for the gang, not for the API server
             self._alarms.at(self._clock() + 1.0, lambda: self._wake(run, gang))
             return
         self._step(run, gang, Woke(self._clock()))
@@ -627,6 +562,6 @@ class Binder:
         run.open -= 1
         if run.open == 0:
             self._finished(run)
-        elif record.phase in _GIVEN_UP and not run.noting:
+        elif record.phase in GIVEN_UP and not run.noting:
             run.noting = True
             self._spawn(self._note(run))

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from scheduler.binder import answers
-from scheduler.binder.loop import Binder, Settings
+from scheduler.binder.loop import Binder
 from scheduler.binder.objects import RequestObjects
 from scheduler.binder.pool import binding, deletion, pod_path
 from scheduler.binder.record import Answer, Kind, Timing, Verb
+from scheduler.binder.run import Settings
 from scheduler.cluster.bindrequests import bundle
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiClient, ApiError, RequestFailed

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from scheduler.binder.loop import Settings
 from scheduler.binder.pool import LeaseLost
 from scheduler.binder.ports import POINTS
 from scheduler.binder.record import Failure
+from scheduler.binder.run import Settings
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.decisions import Place
 from tests.unit.binder.world import LAG, World, run

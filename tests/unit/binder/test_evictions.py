@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
 
+from scheduler.binder.ports import POINTS
 from scheduler.binder.record import Timing
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.decisions import Place, Victim
@@ -42,7 +46,8 @@ def stage(*guarded: str, victims: int = 2, takes: float = 1.0) -> tuple[World, P
 
 
 def covered(world: World) -> Callable[[Pod], bool]:
-    return lambda pod: world.pods[pod.name].guarded
+    guarded = {name for name, body in world.pods.items() if body.guarded}
+    return lambda pod: pod.name in guarded
 
 
 def begin(world: World, said: Said, **options: object) -> asyncio.Task[None]:
@@ -407,3 +412,76 @@ def test_an_outage_while_victims_are_awaited_costs_the_gang_no_time() -> None:
         assert world.ended["r"].phase == "Bound"
 
     run(story())
+
+
+# -- any mixture ---------------------------------------------------------------------------------------------------
+
+KINDS = ["429", "503", "500", "unreachable", "lost", "late", "half", "error-after"]
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> dict[str, Any]:
+    victims = draw(st.integers(1, 5))
+    names = [f"v{number}" for number in range(victims)]
+    verbs = st.sampled_from(["mark", "evict", "remove", "read", "bind"])
+    return {
+        "victims": victims,
+        "guarded": draw(st.sets(st.sampled_from(names))),
+        "takes": draw(st.sampled_from([0.0, 0.02, 1.0, 6.0])),
+        "budget": draw(st.integers(0, 5)),
+        "more": draw(st.sampled_from([None, 2.0, 20.0])),
+        "faults": draw(st.lists(st.tuples(verbs, st.sampled_from(names), st.sampled_from(KINDS)), max_size=6)),
+        "others": draw(st.lists(st.tuples(st.sampled_from([0.0, 0.03, 2.0]), st.sampled_from(names)), max_size=2)),
+        "stop": draw(st.sampled_from([None, None, *STOPS])),
+        "at": draw(st.sampled_from([0.0, 0.02, 0.05, 1.0])),
+        "crashes": draw(st.lists(st.sampled_from(POINTS), max_size=3)),
+        "outage": draw(st.sampled_from([None, None, (0.02, 10.0), (1.0, 30.0)])),
+        "in_flight": draw(st.sampled_from([1, 2, 64])),
+    }
+
+
+async def tell(tale: dict[str, Any]) -> None:
+    world, place, said = stage(*tale["guarded"], victims=max(2, tale["victims"]), takes=tale["takes"])
+    world.settings = replace(world.settings, in_flight=tale["in_flight"])
+    world.budget = tale["budget"]
+    uids = {body.uid: body.name for body in world.pods.values()}
+    for verb, name, kind in tale["faults"]:
+        world.faults.setdefault((verb, name if verb != "bind" else name.replace("v", "p")), []).append(kind)
+    for at, name in tale["others"]:
+        world.loop.call_later(at, world.remove_pod, name)
+    if tale["more"] is not None:
+        world.loop.call_later(tale["more"], setattr, world, "budget", 5)
+    if tale["stop"] is not None:
+        world.loop.call_later(tale["at"], lambda: STOPS[tale["stop"]](world) if "p1" in world.pods else None)
+    world.request("r", place, deadline=40.0)
+    if tale["outage"] is not None:
+        at, length = tale["outage"]
+        world.loop.call_later(at, setattr, world, "down", True)
+        world.loop.call_later(at + length, setattr, world, "down", False)
+    for epoch, point in enumerate(tale["crashes"], start=1):
+        task = begin(world, said, epoch=epoch, crash_at=point)
+        done, _ = await asyncio.wait({task}, timeout=40)
+        if not done:
+            await world.stop(task)
+        await asyncio.sleep(0.1)
+    task = begin(world, said, epoch=9)
+    await world.until_reported(300.0)
+    await asyncio.sleep(10)
+    await world.stop(task)
+    names = [name for _, name in evicted(world)]
+    assert len(names) == len(set(names)), "nobody goes twice"
+    assert world.overfull == [], "nobody is bound before the room is there"
+    if (tale["guarded"] & set(uids.values())) - {name for _, name in tale["others"]} - set(names):
+        assert all(verb == "evict" for verb, _ in evicted(world)), "a budget that refuses costs nobody else anything"
+    ended = world.ended.get("r")
+    if ended is not None and ended.phase == "Bound":
+        gone = {uid for uid, name in uids.items() if name.startswith("v")} - {b.uid for b in world.pods.values()}
+        assert len(gone) == len(place.victims)
+    if ended is not None:
+        event(f"{ended.phase}, {len(names)} evicted")
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(stories())
+def test_whatever_fails_nobody_goes_twice_and_nobody_is_bound_before_the_room_is_there(tale: dict[str, Any]) -> None:
+    run(tell(tale))

@@ -14,9 +14,10 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from scheduler.binder.loop import Binder, Settings
+from scheduler.binder.loop import Binder
 from scheduler.binder.pool import LeaseLost
 from scheduler.binder.record import Timing
+from scheduler.binder.run import Settings
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiError, OutcomeUnknown, Unreachable
 from scheduler.model.bindrequest import BindRequest, GangOutcome
