@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from plugins.age import Age
 from plugins.binpack import BinPack
 from plugins.conformance import Conformance
+from plugins.drf import DominantResourceFairness
 from plugins.gang import Gang
 from plugins.hostports import HostPorts
 from plugins.imagelocality import ImageLocality
@@ -19,8 +21,10 @@ from plugins.volumes import Volumes
 from scheduler.framework.registry import PluginFactory, Registry
 
 _BUILT_IN: tuple[tuple[str, PluginFactory], ...] = (
+    ("age", Age),
     ("binpack", BinPack),
     ("conformance", Conformance),
+    ("drf", DominantResourceFairness),
     ("gang", Gang),
     ("hostports", HostPorts),
     ("imagelocality", ImageLocality),

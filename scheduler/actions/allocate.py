@@ -106,9 +106,11 @@ def _grow(session: Session, order: Order, running: Collection[str]) -> None:
         whole = state.key in running or not needs(state).total or _stands_alone(session, state)
         return whole and bool(session.remaining(state))
 
-    for _ in range(GROWTH_ROUNDS):
+    for number in range(GROWTH_ROUNDS):
         before = len(session.places)
         order = order.only(grows)
+        if number:
+            order = in_order(session, order.states())  # what was given changes whose turn it is
         for state in order.each():
             with session.guard(state):
                 pods = surplus(session, state)

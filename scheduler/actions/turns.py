@@ -33,6 +33,10 @@ class Order:
         parts = {name: [one for one in listed if take(one[1])] for name, listed in self._groups.items()}
         return Order({name: part for name, part in parts.items() if part}, self._session)
 
+    def states(self) -> list[GroupState]:
+        """Return the groups, queue by queue."""
+        return [state for listed in self._groups.values() for _, state in listed]
+
     def each(self) -> Iterator[GroupState]:
         """Yield one group after another until all have had a turn."""
         for turn in self.turns():

@@ -336,3 +336,16 @@ def test_a_topology_that_cannot_be_kept_is_said_and_not_ignored(tiers: list[str]
     assert says in str(verdict.fact("message"))
     assert verdict.fact("field") == "spec.topology.required"
     assert w.placed_of("plain") == ["plain-0"]
+
+
+def test_elastic_groups_share_by_their_dominant_resource() -> None:
+    w = World(with_plugins(["priority", "gang", "drf", "queues", "predicates"])).node("n", cpu=12, memory=12)
+    w.gang("wide", 1, count=12, of=shape(cpu=2, memory=1))
+    w.gang("deep", 1, count=12, of=shape(cpu=1, memory=2))
+    for _ in range(20):
+        w.session(later=1.0)
+        w.carry_out()
+    counts = {
+        name: sum(pod.node != "" and pod.name.startswith(name) for pod in w.pods.values()) for name in ("wide", "deep")
+    }
+    assert counts == {"wide": 4, "deep": 4}
