@@ -303,7 +303,7 @@ class Binder:
                 if entry is not None and event.pod.node:
                     run, gang, member = entry
                     on.setdefault((id(run), gang), (run, gang, [], []))[2].append((member, event.pod.node))
-                elif entry is not None:
+                elif entry is not None and (not event.pod.waiting or event.pod.gated or not event.pod.ours):
                     look[entry[:2]] = None
             elif isinstance(event, feed.PodGone):
                 entry = self._under_way.get(event.uid)

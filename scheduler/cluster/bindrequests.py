@@ -40,9 +40,17 @@ from typing import Any
 
 import msgspec
 
+from scheduler.cluster.bindlines import (
+    BadRequest,
+    claim_line,
+    member_line,
+    read_claims,
+    read_members,
+    read_victims,
+    victim_line,
+)
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
 from scheduler.model.decisions import Assignment, Place, Victim
-from scheduler.model.podvolumes import VolumeStep
 
 GROUP = "scheduling.muster.sh"
 VERSION = "v1alpha1"
@@ -50,11 +58,6 @@ API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "BindRequest"
 PLURAL = "bindrequests"
 PART_OF = "scheduling.muster.sh/part-of"
-MADE = "-"
-"""In place of a volume's name: one is made for the claim. No object has this name."""
-NONE = "-"
-"""In place of a word of a victim's line that is empty."""
-
 PODS_A_REQUEST = 500
 """Pods that share one request, and with it one write; a larger gang has a request of its own."""
 
@@ -74,10 +77,6 @@ Json = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
 _NOT_DNS = re.compile(r"[^a-z0-9-]+")
-
-
-class BadRequest(ValueError):
-    """An object that is no BindRequest; the message names the object and the field."""
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------
@@ -219,9 +218,9 @@ def _cut(place: Place, size: int) -> Iterator[Place]:
     taken = 0
     more: dict[str, int] = {}
     for step in place.steps:
-        more[step.uid] = more.get(step.uid, 0) + len(_encode(_step(place.namespace, step)))
+        more[step.uid] = more.get(step.uid, 0) + len(_encode(claim_line(place.namespace, step)))
     for assignment in place.assignments:
-        cost = len(_encode(_line(place.namespace, assignment)))  # its quotes are as long as an escaped line end
+        cost = len(_encode(member_line(place.namespace, assignment)))  # its quotes are as long as an escaped line end
         cost += more.get(assignment.uid, 0)
         if current and taken + cost > size:
             yield _part(place, tuple(current))
@@ -237,7 +236,7 @@ def _cut_victims(place: Place, size: int) -> Iterator[Place]:
     current: list[Victim] = []
     taken = 0
     for victim in place.victims:
-        cost = len(_encode(_victim(victim)))
+        cost = len(_encode(victim_line(victim)))
         if current and taken + cost > size:
             yield replace(place, assignments=(), steps=(), victims=tuple(current))
             current, taken = [], 0
@@ -282,30 +281,13 @@ def _gang(place: Place) -> Json:
     gang: Json = {
         "group": {key: value for key, value in group.items() if value},
         "minimum": place.minimum,
-        "placements": "".join(f"{_line(place.namespace, assignment)}\n" for assignment in place.assignments),
+        "placements": "".join(f"{member_line(place.namespace, assignment)}\n" for assignment in place.assignments),
     }
     if place.steps:
-        gang["volumes"] = "".join(f"{_step(place.namespace, step)}\n" for step in place.steps)
+        gang["volumes"] = "".join(f"{claim_line(place.namespace, step)}\n" for step in place.steps)
     if place.victims:
-        gang["victims"] = "".join(f"{_victim(victim)}\n" for victim in place.victims)
+        gang["victims"] = "".join(f"{victim_line(victim)}\n" for victim in place.victims)
     return gang
-
-
-def _line(namespace: str, assignment: Assignment) -> str:
-    line = f"{assignment.pod} {assignment.uid} {assignment.node}"
-    return line if assignment.namespace == namespace else f"{line} {assignment.namespace}"
-
-
-def _step(namespace: str, step: VolumeStep) -> str:
-    was = "kept" if step.kept else "new"
-    line = f"{step.uid} {step.claim} {step.claim_uid} {step.volume or MADE} {was}"
-    return line if step.namespace == namespace else f"{line} {step.namespace}"
-
-
-def _victim(victim: Victim) -> str:
-    asked = ",".join(f"{name}={amount}" for name, amount in victim.requests)
-    who = (victim.pod, victim.namespace, victim.uid, victim.node, victim.group, victim.why, str(victim.grace))
-    return " ".join(word or NONE for word in (*who, victim.move_to, victim.owner, asked, victim.holder))
 
 
 def _outcome(request: BindRequest, outcome: GangOutcome) -> Json:
@@ -476,57 +458,10 @@ def _place(request: str, number: int, gang: _Gang) -> Place:
         api_version=ref.api_version,
         kind=ref.kind,
         minimum=gang.minimum,
-        assignments=tuple(_assignments(where, ref.namespace, gang.placements)),
-        steps=tuple(_steps(where, ref.namespace, gang.volumes)),
-        victims=tuple(_victims(where, gang.victims)),
+        assignments=tuple(read_members(where, ref.namespace, gang.placements)),
+        steps=tuple(read_claims(where, ref.namespace, gang.volumes)),
+        victims=tuple(read_victims(where, gang.victims)),
     )
-
-
-def _assignments(where: str, namespace: str, text: str) -> Iterator[Assignment]:
-    seen: set[str] = set()
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split()
-        if len(words) not in (3, 4):
-            raise BadRequest(
-                f"{where}.placements: line {number} must be: pod uid node [namespace]; it is {line!r:.100}"
-            )
-        pod, uid, node = words[:3]
-        if uid in seen:
-            raise BadRequest(f"{where}.placements: line {number}: uid {uid:.100} is there already")
-        seen.add(uid)
-        yield Assignment(uid, words[3] if len(words) == 4 else namespace, pod, node)
-
-
-def _steps(where: str, namespace: str, text: str) -> Iterator[VolumeStep]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split()
-        if len(words) not in (5, 6) or words[4] not in ("kept", "new"):
-            raise BadRequest(
-                f"{where}.volumes: line {number} must be: uid claim claim-uid volume kept|new [namespace]; "
-                f"it is {line!r:.100}"
-            )
-        uid, claim, claim_uid, volume, was = words[:5]
-        volume = "" if volume == MADE else volume
-        yield VolumeStep(uid, words[5] if len(words) == 6 else namespace, claim, claim_uid, volume, was == "kept")
-
-
-_VICTIM = "pod namespace uid node group why grace move-to owner requests holder"
-_ASKED = re.compile(r"[^=,]+=\d+(,[^=,]+=\d+)*|")
-
-
-def _victims(where: str, text: str) -> Iterator[Victim]:
-    seen: set[str] = set()
-    for number, line in enumerate(text.splitlines(), start=1):
-        words = ["" if word == NONE else word for word in line.split(" ", 10)]
-        if len(words) != 11 or not words[6].isdecimal() or not _ASKED.fullmatch(words[9]):
-            raise BadRequest(f"{where}.victims: line {number} must be: {_VICTIM}; it is {line!r:.100}")
-        pod, namespace, uid, node, group, why, grace, move_to, owner, asked, holder = words
-        if uid in seen:
-            raise BadRequest(f"{where}.victims: line {number}: uid {uid:.100} is there already")
-        seen.add(uid)
-        amounts = (amount.split("=") for amount in asked.split(",") if amount)
-        requests = tuple((name, int(amount)) for name, amount in amounts)
-        yield Victim(uid, namespace, pod, node, group, holder, why, int(grace), move_to, owner, requests)
 
 
 def _gang_outcome(outcome: _GangStatus) -> GangOutcome:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from scheduler.cluster.bindrequests import Assembler, BadRequest, batches, bundle, bundles, read
+from scheduler.cluster.bindlines import BadRequest
+from scheduler.cluster.bindrequests import Assembler, batches, bundle, bundles, read
 from scheduler.cluster.feed import Handover
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.decisions import Assignment, Decisions, Drain, Place, Victim
