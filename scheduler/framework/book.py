@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from scheduler.framework.queue_tree import QueueTree
 from scheduler.model.filling import CEILING
 from scheduler.model.quota import (
-    UNSET,
     Fields,
     History,
     Structure,
@@ -28,8 +27,11 @@ from scheduler.model.quota import (
     dominant_share,
     entitlements,
     held,
+    idle_guarantees,
     subtree,
+    sums_below,
 )
+from scheduler.model.quota import owed as deserves
 from scheduler.model.resources import Amounts
 
 Ints = NDArray[np.int64]
@@ -68,7 +70,7 @@ class Ground:
         structure = tree.structure
         fields = tree.fields(resources)
         wanted = rows_of(demand, tree, resources)
-        deserved = np.where(fields.deserved == UNSET, 0, np.where(fields.deserved < 0, CEILING, fields.deserved))
+        deserved = deserves(structure, fields)
         entitled = entitlements(structure, fields, wanted, total, history)
         return cls(
             tree=tree,
@@ -94,8 +96,9 @@ class Book:
         self.used = used
         self.staying = self.used - subtree(structure, rows_of(leaving, self.tree, ground.resources))
         self._children: dict[int, tuple[int, ...]] = {}
-        self._idle = np.maximum(ground.kept - self.used, 0)
-        self._idle_below = _below(structure, self._idle)
+        fields = ground.tree.fields(ground.resources)
+        self._idle = idle_guarantees(structure, fields, self.used, ground.kept)
+        self._idle_below = sums_below(structure, self._idle)
         self.waiting = self.vector(waiting)
         """What all waiting members ask for together."""
 
@@ -153,6 +156,16 @@ class Book:
                 return one, int(short[0])
         return None
 
+    def room(self, row: int) -> Ints:
+        """Return how much more of each resource a queue may hold now; negative where something is over."""
+        above, *line = reversed(list(self.lineage(row)))
+        free: Ints = np.minimum(self.ground.total, self.ground.limit[above]) - self.used[above]
+        for one in line:
+            free = free - (self._idle_below[above] - self._idle[one])
+            free = np.minimum(free, self.ground.limit[one] - self.used[one])
+            above = one
+        return free
+
     def within(self, row: int, ask: Ints) -> bool:
         """Whether a queue with so much more holds at most what it is owed, in all that is asked for and counts."""
         matters = (ask > 0) & self.ground.counts[row]
@@ -182,7 +195,9 @@ class Book:
         for one in self.lineage(row):
             self.used[one] += amounts
             self.staying[one] += amounts
-            idle = np.maximum(self.ground.kept[one] - self.used[one], 0)
+            used = self.used[one]
+            idle = np.maximum(self.ground.kept[one] - used, self._idle_below[one])
+            idle = np.minimum(idle, np.maximum(self.ground.limit[one] - used, 0))
             above = int(parent[one])
             if above >= 0:
                 self._idle_below[above] += idle - self._idle[one]
@@ -223,14 +238,6 @@ def rows_of(amounts: Mapping[str, Amounts], tree: QueueTree, resources: Sequence
             if resource in column:
                 table[row, column[resource]] = min(int(table[row, column[resource]]) + value, CEILING)
     return table
-
-
-def _below(structure: Structure, values: Ints) -> Ints:
-    """Return for each queue the sum over its children."""
-    found = np.zeros_like(values)
-    inner = structure.parent >= 0
-    np.add.at(found, structure.parent[inner], values[inner])
-    return found
 
 
 def capacity(

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from scheduler.framework.book import Book, Ground
 from scheduler.framework.queue_tree import QueueTree, Trees, build
 from scheduler.model import quota
-from scheduler.model.division import Division
 from scheduler.model.queues import Queue
 from scheduler.model.resources import Amounts
 from tests.perf import usage
@@ -66,12 +66,13 @@ def timed(work: Callable[[], object], repeat: int) -> float:
     return statistics.median(took)
 
 
-def charge_all(division: Division, names: list[str]) -> None:
+def charge_all(book: Book, names: list[str]) -> None:
     """What deciding about one group of each queue asks of the account."""
-    ask = amounts(1)
+    ask = book.vector(amounts(1))
     for name in names:
-        if not division.shortages(name, ask):
-            division.charge(name, ask)
+        row = book.tree.index[name]
+        if book.limited(row, ask) is None and book.reserved(row, ask) is None:
+            book.charge(row, ask)
 
 
 def rows(quick: bool) -> list[Row]:
@@ -117,9 +118,10 @@ def rows(quick: bool) -> list[Row]:
 
 def timed_account(tree: QueueTree, leaves: list[str], repeat: int) -> float:
     """The time of asking and charging, in an account that is made outside it."""
-    total = amounts(4 * len(tree.names))
+    total = np.asarray([value for _, value in amounts(4 * len(tree.names))])
+    ground = Ground.of(tree, RESOURCES, total, {})
     took = []
     for _ in range(repeat):
-        division = Division(tree.names, tree.structure, tree.fields(RESOURCES), RESOURCES, total, {}, {})
-        took.append(timed(lambda made=division: charge_all(made, leaves), 1))
+        book = Book(ground, np.zeros((len(tree.names), len(RESOURCES)), dtype=np.int64), {})
+        took.append(timed(lambda made=book: charge_all(made, leaves), 1))
     return statistics.median(took)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from scheduler.framework.book import Book, Ground
 from scheduler.model import quota
-from scheduler.model.division import Division
+from scheduler.model.filling import CEILING
 from scheduler.model.queues import UNLIMITED
 from scheduler.model.quota import UNSET, Fields, Structure
 
@@ -252,10 +255,14 @@ def test_headroom_is_what_the_rules_say_also_after_charges(case: Case) -> None:
     expected = slow_headroom(case, held)
     found = quota.headroom(structure, fields, case.column("usage"), total)[:, 0].tolist()
     names = [line.name for line in case.lines]
-    account = Division(names, structure, fields, ("x",), (("x", case.total),), {}, {})
-    for line in case.lines:
-        account.charge(line.name, (("x", 1),), line.usage)
-    charged = [dict(account.headroom(name))["x"] for name in names]
+    tree: Any = SimpleNamespace(structure=structure, names=names, fields=lambda _: fields)
+    table = np.zeros((len(names), 1), dtype=np.int64)
+    kept, limit = quota.held(structure, fields, total), np.where(fields.limit >= 0, fields.limit, CEILING)
+    counts = np.ones(table.shape, dtype=np.bool_)
+    account = Book(Ground(tree, ("x",), total, table, table, table, kept, limit, counts), table.copy(), {})
+    for row, line in enumerate(case.lines):
+        account.charge(row, np.array([line.usage]))
+    charged = [int(account.room(row)[0]) for row in range(len(names))]
     capped = [min(room, 2**61) for room in expected]
     assert [min(room, 2**61) for room in found] == capped
     assert [min(room, 2**61) for room in charged] == capped
