@@ -20,7 +20,11 @@ from scheduler.actions.wants import GROWTH_ROUNDS, replacements, surplus, wants
 from scheduler.framework.gangs import Needs, is_running, is_starting, needs
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
+from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict, verdict
 
+STRICT = "StrictFIFO"
+"""The order of queues in which nobody passes the head."""
+_OF_QUEUES = frozenset({Code.WAITING_FOR_QUOTA, Code.WAITING_FOR_VICTIMS})
 NUMBERS_AFTER = 5.0
 """Seconds for which the numbers of a group that still does not fit may be those of an earlier session."""
 
@@ -36,7 +40,9 @@ def passes(session: Session, states: list[GroupState]) -> None:
     lacking = {state.key: needs(state).total for state in states}
     running = {state.key for state in states if is_running(state)}
     _repair(session, order.only(lambda state: state.key in running and lacking[state.key] > 0))
-    _start(session, order.only(lambda state: state.key not in running and lacking[state.key] > 0))
+    starting = order.only(lambda state: state.key not in running and lacking[state.key] > 0)
+    heads = _heads(session, starting)
+    _start(session, in_order(session, [*starting.states(), *heads]) if heads else starting)
     _grow(session, order.only(lambda state: len(state.waiting) > lacking[state.key]), running)
 
 
@@ -87,13 +93,48 @@ def _repair(session: Session, order: Order) -> None:
 
 
 def _start(session: Session, order: Order) -> None:
+    """Give each group its turn; in a strict queue nobody passes one that has no place."""
+    ahead: dict[str, GroupState] = {}
     for turn in order.turns():
+        name = session.queue_of(turn[0])
+        strict = session.queue(name).order == STRICT
+        if strict and name in ahead:
+            for state in turn:
+                session.reject(state, _behind(ahead[name], name))
+            continue
+        if turn[0].key in session.recalled:
+            ahead[name] = turn[0]
+            continue
         with session.guard(*turn):
             if len(turn) > 1:
                 attempt_run(session, turn)
             else:
                 state = turn[0]
                 attempt(session, state, state.waiting, needs(state), each=False)
+        if strict:
+            left = [state for state in turn if state.key in wants(session) or state.key in session.deferred]
+            if left:
+                ahead[name] = left[0]
+
+
+def _heads(session: Session, order: Order) -> list[GroupState]:
+    """Groups of which it is known that there is no place for them, in strict queues in which others wait for a turn."""
+    names = {name for name in order.queues() if session.queue(name).order == STRICT}
+    return [
+        state
+        for state in session.recalled.values()
+        if names and session.queue_of(state) in names and _lasts(session, state)
+    ]
+
+
+def _lasts(session: Session, state: GroupState) -> bool:
+    """Whether the group waits for room or for its queue's share, which may come."""
+    why = session.verdicts.get(state.key)
+    return why is not None and not why.permanent and (why.code in CAPACITY_CODES or why.code in _OF_QUEUES)
+
+
+def _behind(head: GroupState, queue: str) -> Verdict:
+    return verdict(Code.PRIORITY, queue=queue, group=f"{head.group.namespace}/{head.group.name}")
 
 
 def _grow(session: Session, order: Order, running: Collection[str]) -> None:

@@ -13,7 +13,18 @@ from typing import Protocol
 
 import structlog
 
-from scheduler.actions import allocate, backfill, consolidate, enqueue, preempt, queue_status, reasons, reclaim, status
+from scheduler.actions import (
+    allocate,
+    backfill,
+    consolidate,
+    drain,
+    enqueue,
+    preempt,
+    queue_status,
+    reasons,
+    reclaim,
+    status,
+)
 from scheduler.actions.making_room import WORK
 from scheduler.framework.cache import SessionCache
 from scheduler.framework.hooks import Hooks
@@ -119,6 +130,7 @@ class Sessions:
         seconds: dict[str, float] = {}
         self._count += bool(session.waiting)
         session.work_left = WORK
+        self._timed(session, seconds, "drain", drain.run)
         for number, name in enumerate(self._settings.actions):
             session.later_actions = tuple(self._settings.actions[number + 1 :])
             self._timed(session, seconds, name, ACTIONS[name])

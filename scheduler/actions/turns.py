@@ -33,6 +33,10 @@ class Order:
         parts = {name: [one for one in listed if take(one[1])] for name, listed in self._groups.items()}
         return Order({name: part for name, part in parts.items() if part}, self._session)
 
+    def queues(self) -> list[str]:
+        """Return the names of the queues in which somebody has a turn."""
+        return list(self._groups)
+
     def states(self) -> list[GroupState]:
         """Return the groups, queue by queue."""
         return [state for listed in self._groups.values() for _, state in listed]

@@ -138,7 +138,7 @@ def _batches(places: Sequence[Place], pods: int) -> list[tuple[Place, ...]]:
 def _pieces(places: Sequence[Place], pods: int) -> Iterator[Place]:
     for place in places:
         if place.minimum > 0 or len(place.assignments) <= pods:
-            if place.assignments:
+            if place.assignments or place.victims:
                 yield place
             continue
         for start in range(0, len(place.assignments), pods):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scheduler.framework.gangs import count_by_role
 from scheduler.framework.session import Session
-from scheduler.model.decisions import Place
+from scheduler.model.decisions import Drain, Place
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod
 
@@ -73,7 +73,8 @@ def _going(session: Session) -> list[Pod]:
 def _victims(session: Session) -> list[str]:
     """Nobody is evicted twice, or for nothing, and of a gang that is not evicted whole its minimum stays."""
     found: list[str] = []
-    named = [victim.uid for place in session.places for victim in place.victims if victim.uid in session.evicted]
+    parts: tuple[Place | Drain, ...] = (*session.places, *session.drains)
+    named = [victim.uid for part in parts for victim in part.victims if victim.uid in session.evicted]
     if len(named) != len(set(named)) or set(named) != set(session.evicted):
         found.append("a pod is evicted twice, or for no placement")
     for running in session.cache.residents.everybody() if session.evicted else ():

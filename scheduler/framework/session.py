@@ -33,7 +33,7 @@ from scheduler.framework.outlook import Outlook
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations
 from scheduler.framework.residents import is_preemptible
 from scheduler.framework.statement import Statement
-from scheduler.model.decisions import Decision, Decisions, Place
+from scheduler.model.decisions import Decision, Decisions, Drain, Place
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import HOSTNAME
 from scheduler.model.pods import Pod, Shape
@@ -93,6 +93,7 @@ class Session:
         self._surroundings = Surroundings(snapshot, self.neighbours)
         self.placed: dict[str, str] = {}
         self.places: list[Place] = []
+        self.drains: list[Drain] = []
         self.placed_of: dict[str, list[Place]] = {}
         self.said: list[Decision] = []
         self._told: dict[str, Told] = {}
@@ -347,6 +348,11 @@ class Session:
         for queue, number in queues.items():
             self.count("groups_placed", float(number), queue=queue)
 
+    def drain(self, decision: Drain) -> None:
+        """Take over that a queue's pods go, for nobody."""
+        self.drains.append(decision)
+        self.count("pods_evicted_total", float(len(decision.victims)), action="drain")
+
     def reject(self, state: GroupState, why: Verdict) -> None:
         """Leave a verdict on a group that has to wait."""
         self.verdicts[state.key] = why
@@ -453,7 +459,7 @@ class Session:
 
     def decisions(self) -> Decisions:
         """Return the whole output, placements first."""
-        return Decisions(self.session_id, self.snapshot.generation, (*self.places, *self.said))
+        return Decisions(self.session_id, self.snapshot.generation, (*self.places, *self.drains, *self.said))
 
     def standing(self, priority: int) -> AbstractContextManager[None]:
         """Look at the cluster as it is for a group of this priority: without what pods nominated below it hold."""

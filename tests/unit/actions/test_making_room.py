@@ -349,3 +349,37 @@ def test_the_lower_priority_moves(w: Story) -> None:
     w.asks("c", 1, gpu=3, priority=20)
     w.session()
     assert w.victims == ["train-0"]
+
+
+# -- the administrator's word ------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_is_drained_loses_all_that_runs_and_nothing_else_does(w: Story) -> None:
+    w.node("n", gpu=4).queue("team").queue("away", parent="team", state="Drain").queue("stays", parent="team")
+    w.runs("a", ["n", "n"], queue="away", preemptible=False)
+    w.runs("b", ["n"], queue="stays")
+    w.pod("single", shape(gpu=1), queue="away", node="n", phase="Running", started=True)
+    w.session()
+    assert w.victims == ["a-0", "a-1", "single"]
+    w.carry_out()
+    w.session(later=1.0)
+    assert not w.victims
+
+
+def test_nothing_passes_the_head_of_a_strict_queue(w: Story) -> None:
+    w.node("n", gpu=4).queue("strict", order="StrictFIFO").queue("open")
+    w.runs("held", ["n", "n"], queue="strict")
+    w.asks("head", 3, queue="strict", created=1.0)
+    w.asks("small", 1, queue="strict", created=2.0)
+    w.asks("other", 1, queue="open", created=3.0)
+    for number in range(3):
+        w.session(later=1.0)
+        assert "small-0" not in w.placed
+        why = w.verdict("small")
+        assert number or (why is not None and why.code is Code.PRIORITY and why.fact("group") == "ns/head")
+        w.carry_out()
+    assert w.pods["uid-other-0"].node
+    for name in ("other-0", "held-0", "held-1"):
+        w.drop_pod(name)
+    w.session(later=1.0)
+    assert set(w.placed) == {"head-0", "head-1", "head-2", "small-0"}

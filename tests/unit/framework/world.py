@@ -15,7 +15,7 @@ from scheduler.cluster import feed
 from scheduler.cluster.store import Store
 from scheduler.config import PluginConfig, SchedulerConfiguration
 from scheduler.framework.registry import Registry
-from scheduler.model.decisions import Explain, Place, SetStatus
+from scheduler.model.decisions import Drain, Explain, Place, SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
 from scheduler.model.nodes import HOSTNAME, Node, Taint
 from scheduler.model.pods import Pod, Shape
@@ -203,6 +203,9 @@ class World:
                     for one in item.assignments:
                         bound = {"node": one.node, "phase": "Running", "started": True, "since": self.now}
                         self.set_pod(replace(self.pods[one.uid], **bound))  # type: ignore[arg-type]
+                case Drain(victims=victims):
+                    for victim in victims:
+                        self.drop_pod(victim.pod)
                 case SetStatus():
                     group = self.groups[item.group]
                     self.set_group(replace(group, phase=item.phase, counts=item.counts))
@@ -219,7 +222,9 @@ class World:
     @property
     def victims(self) -> list[str]:
         """Names of the pods that this session evicts, sorted."""
-        return sorted(victim.pod for place in self.places for victim in place.victims)
+        assert self.result is not None
+        items = self.result.decisions.items
+        return sorted(victim.pod for item in items if isinstance(item, (Place, Drain)) for victim in item.victims)
 
     @property
     def placed(self) -> dict[str, str]:
