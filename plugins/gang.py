@@ -2,7 +2,9 @@
 
 That a gang is placed whole or not at all is not decided here (nor can it be switched off): placement keeps the minimum.
 This plugin says early, and in words, that it cannot be kept yet. It also keeps a group out whose object asks for more
-in `minResources` than the nodes have free in sum: its operator may create the rest of the pods only once it runs.
+in `minResources` than the nodes have free in sum (its operator may create the rest of the pods only once it runs),
+unless what is missing can be taken back for it: its queue is owed so much, or holds so much itself, of which groups of
+a lower priority can go.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class Gang:
             )
             source = view.open_slots if name == PODS else view.free[rows[name]] if name in rows else None
             free = 0 if source is None else int(np.maximum(source[usable], 0).sum())
-            if asked - held > free:
+            if asked - held > free and not self._may_take(state, name, asked - held, asked - held - free, view):
                 return verdict(
                     Code.RESOURCES,
                     field="spec.minResources",
@@ -57,3 +59,15 @@ class Gang:
                     members=state.group.min_member,
                 )
         return None
+
+    def _may_take(self, state: GroupState, name: str, needed: int, short: int, view: View) -> bool:
+        """Whether so much is there for the group's queue by right, or is held in it."""
+        book, row = view.book, view.queue_row(state)
+        column = book.column(name)
+        if row is None or column is None or needed > int(book.ground.total[column]):
+            return False
+        if short <= int(book.staying[row, column]) and state.priority > 0:
+            return True
+        one = np.zeros(len(book.ground.resources), dtype=np.int64)
+        one[column] = needed
+        return all(book.within(above, one) for above in book.lineage(row))

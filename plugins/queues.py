@@ -23,7 +23,7 @@ from scheduler.framework.usage import FairShare
 from scheduler.model.filling import CEILING
 from scheduler.model.groups import GroupState
 from scheduler.model.queues import DEFAULT_QUEUE, Queue
-from scheduler.model.resources import Amounts
+from scheduler.model.resources import Amounts, add
 from scheduler.model.selecting import selects
 from scheduler.model.verdict import Code, Fact, Verdict, verdict
 
@@ -73,8 +73,15 @@ class Queues:
     # -- who may use which ----------------------------------------------------------------------------------------
 
     def admits(self, state: GroupState, view: View) -> Verdict | None:
-        """Return what is wrong with the queue or its place in the tree, or None."""
-        return self._verdict(state, view)
+        """Return what is wrong with the queue or its place in the tree, or which limit its `minResources` exceed."""
+        why = self._verdict(state, view)
+        row = view.queue_row(state)
+        if why is not None or not state.group.min_resources or row is None:
+            return why
+        shapes = view.snapshot.shapes
+        held = add(*(shapes[pod.shape].requests for pod in (*state.bound, *state.assumed)))
+        wanted = np.maximum(view.book.vector(state.group.min_resources) - view.book.vector(held), 0)
+        return self._limited(row, wanted, view, field="spec.minResources")
 
     def _verdict(self, state: GroupState, view: View) -> Verdict | None:
         name = state.queue or DEFAULT_QUEUE
@@ -120,19 +127,27 @@ class Queues:
             return None
         book = view.book
         wanted = book.vector(ask)
-        limited = book.limited(row, wanted)
-        if limited is not None:
-            one, column = limited
-            most = int(book.ground.limit[one, column])
-            never = int(wanted[column]) > most
-            facts = self._facts(view, one, column, wanted)
-            return _told(Code.EXCEEDS_LIMIT if never else Code.WAITING_FOR_QUOTA, facts, permanent=never)
+        why = self._limited(row, wanted, view)
+        if why is not None:
+            return why
         kept = book.reserved(row, wanted)
         if kept is not None:
             facts = self._facts(view, kept[0], kept[1], wanted)
             facts["message"] = "what is free is guaranteed to other queues"
             return _told(Code.WAITING_FOR_QUOTA, facts)
         return self._firmly(state, row, wanted, view)
+
+    def _limited(self, row: int, wanted: NDArray[np.int64], view: View, field: str = "") -> Verdict | None:
+        """Return which limit, of the queue or one above it, does not allow so much more."""
+        limited = view.book.limited(row, wanted)
+        if limited is None:
+            return None
+        one, column = limited
+        never = int(wanted[column]) > int(view.book.ground.limit[one, column])
+        facts = self._facts(view, one, column, wanted)
+        if field:
+            facts["field"] = field
+        return _told(Code.EXCEEDS_LIMIT if never else Code.WAITING_FOR_QUOTA, facts, permanent=never)
 
     def _firmly(self, state: GroupState, row: int, wanted: NDArray[np.int64], view: View) -> Verdict | None:
         """A group that cannot be preempted stays within what its queue and those above it deserve."""

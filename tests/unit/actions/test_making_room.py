@@ -383,3 +383,13 @@ def test_nothing_passes_the_head_of_a_strict_queue(w: Story) -> None:
         w.drop_pod(name)
     w.session(later=1.0)
     assert set(w.placed) == {"head-0", "head-1", "head-2", "small-0"}
+
+
+def test_what_an_object_asks_for_is_let_in_where_it_can_be_taken_back(w: Story) -> None:
+    w.node("n", gpu=4).queue("owner", **gpus(deserved=4)).queue("guest")
+    for number in range(4):
+        w.runs(f"old{number}", ["n"], queue="guest")
+    w.asks("mine", 4, queue="owner", min_resources=((GPU, 4),))
+    w.asks("huge", 4, queue="owner", min_resources=((GPU, 40),))
+    w.expect([f"old{number}-0" for number in range(4)], ["mine"])
+    assert not any(pod.node for pod in w.pods.values() if pod.name.startswith("huge"))
