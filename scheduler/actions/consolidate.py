@@ -18,12 +18,12 @@ from scheduler.actions.ask import Ask, relate
 from scheduler.actions.evicting import commit, evict_for
 from scheduler.actions.making_room import make_room_for
 from scheduler.actions.placing import problem_of
+from scheduler.actions.rehousing import is_free
 from scheduler.actions.rights import Candidate, Rights, budgets_of, candidate_of, min_runtime, permitted
 from scheduler.actions.room import gang_of, resident_of, rows_of
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.pods import Pod
-from scheduler.model.presence import relates
 from scheduler.model.verdict import Verdict
 from scheduler.placement import MoveProblem, Relocated, Together, VictimProblem, relocate
 
@@ -73,7 +73,7 @@ def _suffices(session: Session, ask: Ask) -> bool:
 
 def _moving(session: Session, candidate: Candidate) -> Candidate | None:
     """Return what of a candidate can be moved, or None."""
-    pods = tuple(pod for pod in candidate.pods if _is_free(session, pod))
+    pods = tuple(pod for pod in candidate.pods if is_free(session, pod))
     whole = candidate.whole and len(pods) == len(candidate.pods)
     running = candidate.running
     if not pods or not (whole or len(running.pods) + running.fixed > running.minimum):
@@ -82,11 +82,6 @@ def _moving(session: Session, candidate: Candidate) -> Candidate | None:
     if not whole and state is not None and state.group.topology is not None:
         return None
     return Candidate(running, pods, whole)
-
-
-def _is_free(session: Session, pod: Pod) -> bool:
-    """Whether a controller makes the pod again and nothing but its node's own state says where it may run."""
-    return bool(pod.owner_uid) and pod.volumes is None and not relates(session.snapshot.shapes[pod.shape])
 
 
 def move_for(session: Session, ask: Ask, rights: Rights) -> bool:
@@ -151,6 +146,3 @@ def _carry_out(
         gone.setdefault(owners[number].key, (owners[number], []))[1].append(pods[number])
         moves[pods[number].uid] = session.table.names[node]
     commit(session, ask, answer.placement, [(one, tuple(part)) for one, part in gone.values()], NAME, moves)
-    for number, node in answer.moves:
-        amounts = session.outlook.amounts(pods[number])
-        session.outlook.keep(amounts, np.array([node], dtype=np.intp), np.ones(1, dtype=np.int64))

@@ -7,11 +7,13 @@ those that go anyway is waited for. Who may go is decided by `rights`, who does 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from scheduler.actions.ask import Ask
 from scheduler.actions.attempt import spelled
+from scheduler.actions.rehousing import rehoused
 from scheduler.actions.rights import Rights
 from scheduler.actions.room import Room, room_for
 from scheduler.framework.residents import Running
@@ -40,7 +42,7 @@ def _carry_out(session: Session, ask: Ask, rights: Rights, room: Room, answer: M
     for number in answer.evicted:
         running = room.owners[number]
         gone.setdefault(running.key, (running, []))[1].append(room.pods[number])
-    commit(session, ask, answer.placement, [(one, tuple(pods)) for one, pods in gone.values()], rights.why, {})
+    commit(session, ask, answer.placement, [(one, tuple(pods)) for one, pods in gone.values()], rights.why)
 
 
 def commit(
@@ -49,21 +51,39 @@ def commit(
     placement: Placement,
     gone: list[tuple[Running, tuple[Pod, ...]]],
     why: str,
-    moves: Mapping[str, str],
+    moves: Mapping[str, str] | None = None,
 ) -> None:
-    """Evict, and place the ask where they were. moves: uid -> node, of those for which room is kept elsewhere."""
+    """Evict, and place the ask where they were.
+
+    moves: uid -> node, of those for which room is kept elsewhere; None: of those that have room on what is left.
+    """
     with session.outlook.ahead(), session.statement() as statement:
-        victims = statement.evict(gone, why, moves)
+        victims = statement.evict(gone, why)
         members: list[tuple[Pod, int]] = []
         for kind, pairs in zip(ask.kinds, placement.counts, strict=True):
             rows = np.array([node for node, _ in pairs], dtype=np.intp)
             counts = np.array([number for _, number in pairs], dtype=np.int64)
             statement.charge(kind.shape, rows, counts)
             members.extend(zip(kind.pods, spelled(rows, counts), strict=False))
+        pods = {pod.uid: pod for _, part in gone for pod in part}
+        homes = rehoused(session, gone) if moves is None else moves
+        victims = tuple(_moved(session, victim, pods[victim.uid], homes.get(victim.uid, "")) for victim in victims)
         awaited = _awaited(session, {row for _, row in members}, {victim.uid for victim in victims}, why)
         statement.place(ask.state, len(members), members, (*victims, *awaited))
         statement.commit()
     session.count("pods_evicted_total", float(len(victims)), action=why)
+    for uid, node in homes.items():
+        row = session.row(node)
+        if row is not None:
+            session.outlook.keep(session.outlook.amounts(pods[uid]), np.array([row]), np.ones(1, dtype=np.int64))
+
+
+def _moved(session: Session, victim: Victim, pod: Pod, node: str) -> Victim:
+    """Return the victim as one for which room is kept."""
+    if not node:
+        return victim
+    held = pod.charge if pod.charge is not None else session.snapshot.shapes[pod.shape].requests
+    return replace(victim, move_to=node, owner=pod.owner_uid, requests=held)
 
 
 def _awaited(session: Session, rows: set[int], known: set[str], why: str) -> Iterable[Victim]:

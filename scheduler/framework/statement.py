@@ -13,7 +13,7 @@ again until they are gone, under what was placed in their stead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -66,14 +66,9 @@ class Statement:
         """Charge pods of one shape to nodes. Raises `Overcommitted`; what was done before stays until discarded."""
         self._undo.append(self._session.ledger.charge(self._session.request(shape), rows, counts))
 
-    def evict(
-        self, gone: Sequence[tuple[Running, tuple[Pod, ...]]], why: str, moves: Mapping[str, str] | None = None
-    ) -> tuple[Victim, ...]:
-        """Let these running pods go; what they hold can be charged to others. Return them as victims for `place`.
-
-        moves: uid -> the node that is kept for the pod that its controller makes in its place.
-        """
-        session, kept = self._session, moves or {}
+    def evict(self, gone: Sequence[tuple[Running, tuple[Pod, ...]]], why: str) -> tuple[Victim, ...]:
+        """Let these running pods go; what they hold can be charged to others. Return them as victims for `place`."""
+        session = self._session
         pods = [pod for _, part in gone for pod in part]
         piece = session.outlook.piece(pods)
         self._undo.append(session.ledger.adjust(*piece))
@@ -98,9 +93,6 @@ class Statement:
                 holder=running.holder,
                 why=why,
                 grace=pod.grace,
-                move_to=kept.get(pod.uid, ""),
-                owner=pod.owner_uid if pod.uid in kept else "",
-                requests=self._held(pod) if pod.uid in kept else (),
             )
             for running, part in gone
             for pod in part

@@ -393,3 +393,17 @@ def test_what_an_object_asks_for_is_let_in_where_it_can_be_taken_back(w: Story) 
     w.asks("huge", 4, queue="owner", min_resources=((GPU, 40),))
     w.expect([f"old{number}-0" for number in range(4)], ["mine"])
     assert not any(pod.node for pod in w.pods.values() if pod.name.startswith("huge"))
+
+
+def test_a_victim_that_has_room_elsewhere_is_moved(w: Story) -> None:
+    w.node("n0", gpu=2).node("n1", gpu=1)
+    w.runs("train", ["n0", "n0"], minimum=1, pod=owned(0))
+    w.asks("infer", 1, gpu=2, priority=125, preemptible=False)
+    w.session()
+    victims = [victim for place in w.places for victim in place.victims]
+    assert w.victims == ["train-0", "train-1"]
+    assert sorted(victim.move_to for victim in victims) == ["", "n1"]
+    w.asks("thief", 1)
+    w.carry_out()
+    w.session(later=1.0)
+    assert "thief-0" not in w.placed
