@@ -3,14 +3,14 @@
 Nobody, when it fits as things are. "Impossible", when it does not fit with everybody gone, or when what is free is
 less than what is asked for, because a move makes nothing free. Else priority by priority, the lowest first:
 
-- A small question is one exact model with every destination and every chain of moves: its answer is the cheapest, its
-  "no" is a proof.
-- In a large one, each domain where the pods could be (or the whole cluster) is first asked who would have to go if
-  there were room for everybody elsewhere: that is a lower bound. In the order of these bounds, the ones who go are
-  packed by the engine into what is left. Where that works, the bound is met and the answer is the cheapest. Where it
-  does not, the model with destinations decides for the gangs of that domain alone; without domains, those who found no
-  place stay and the question is asked again. What this finds is not proven to be the cheapest unless it meets the
-  bound, and when it finds nothing, "no" is not proven.
+- Each domain where the pods could be (or the whole cluster) is asked who would have to go if there were room for
+  everybody elsewhere: that is a lower bound. In the order of these bounds, the ones who go are packed by the engine
+  into what is left. Where that works, the bound is met and the answer is the cheapest.
+- Where it does not, and the question is small, one exact model decides, with every destination and every chain of
+  moves: its answer is the cheapest of that domain, its "no" is a proof.
+- Where the question is large, fewer of those are moved for whom there is no room, and then the gangs of that domain
+  alone are moved by the model. What this finds is not proven to be the cheapest unless it meets the bound, and when it
+  finds nothing, "no" is not proven.
 
 Invariant: neither "proven" nor "optimal" is said because time ran out.
 """
@@ -36,8 +36,8 @@ from scheduler.placement.room_lots import Pieces, pieces
 from scheduler.placement.room_model import Chosen, RoomModel
 from scheduler.placement.victims import AtMostEvicted, chunks_of, cost_of
 
-SMALL = 3000
-"""Most variables of pods, of those that go and of those that come, for which all is one model."""
+SMALL = 1000
+"""Most variables of pods, of those that go and of those that come, for which one model decides all."""
 _LARGE = 40_000
 """Most such variables of the model of one domain."""
 _TURNS = 12
@@ -111,7 +111,8 @@ class MoveSearch:
             return self._no(room.problem, proven=True, cause="bound")
         proven = True
         for priority in levels:
-            best = self._at(priority)
+            level = self._level(priority)
+            best = _Best() if level is None else self._at(level)
             if best.answer is not None:
                 optimal = best.proven and proven
                 return replace(best.answer, optimal=True) if optimal else self._minimal(best.answer)
@@ -171,37 +172,22 @@ class MoveSearch:
                 return True
         return False
 
-    def _at(self, priority: int) -> _Best:
-        level = self._level(priority)
-        if level is None:
-            return _Best()
-        found = pieces(self.problem.room, priority)
-        if self._size(level, found, level.hosts) <= SMALL:
-            best = _Best()
-            for segment in level.segments():
-                base = RoomModel(self.problem.room, level.instance, found, level.near(segment))
-                self._with_model(MoveModel.of(self.problem, base), best)
-            if best.answer is not None or best.proven:
-                return best
-        return self._by_bounds(level)
-
-    def _with_model(self, model: MoveModel, best: _Best) -> None:
-        """Improve the best answer by a model; what it does not settle is not proven."""
+    def _with_model(self, level: _Level, found: Pieces, near: NDArray[np.bool_], best: _Best) -> bool:
+        """Improve the best answer by the model with destinations; return whether it settled what is asked of it."""
+        model = MoveModel.of(self.problem, RoomModel(self.problem.room, level.instance, found, near))
         model.build()
         chosen = model.solve(self.clock, best.cost)
-        best.proven &= chosen.proven
-        if chosen.cost is not None:
-            answer = self._settled(model.moves(chosen.evicted))
-            if not best.offer(answer, chosen.cost):
-                best.proven = False
+        if chosen.cost is None:
+            return chosen.proven
+        return best.offer(self._settled(model.moves(chosen.evicted)), chosen.cost) and chosen.proven
 
     def _settled(self, moves: Moves) -> Relocated | None:
         """Place what is asked for beside these moves."""
         placed = place(self.problem.after(moves))
         return Relocated(placed, moves, True) if isinstance(placed, Placement) else None
 
-    def _by_bounds(self, level: _Level) -> _Best:
-        """Decide a large question; see the module."""
+    def _at(self, level: _Level) -> _Best:
+        """Decide the question of one priority, domain by domain in the order of their bounds."""
         best = _Best()
         waiting: list[tuple[Cost, int, frozenset[int]]] = []
         for segment in level.segments():
@@ -209,13 +195,17 @@ class MoveSearch:
             best.proven &= chosen.proven
             if chosen.cost is not None:
                 waiting.append((chosen.cost, segment, chosen.evicted))
+        everybody = pieces(self.problem.room, level.priority)
         missed: list[Cost] = []
         for cost, segment, gone in sorted(waiting, key=lambda one: one[:2]):
             if best.cost is not None and cost >= best.cost:
                 break
+            near = level.near(segment)
             packed = repack(self.problem, gone)
-            if packed.moves is None or not best.offer(self._settled(packed.moves), cost):
-                self._harder(level, level.near(segment), best)
+            if packed.moves is not None and best.offer(self._settled(packed.moves), cost):
+                continue
+            if self._size(level, everybody, near) > SMALL or not self._with_model(level, everybody, near, best):
+                self._harder(level, near, best)
                 missed.append(cost)
         best.proven &= not missed if best.cost is None else all(best.cost <= cost for cost in missed)
         return best
@@ -246,9 +236,7 @@ class MoveSearch:
             limits = (*limits, *more)
         found = pieces(self.problem.room, level.priority, near=near)
         if self._size(level, found, near) <= _LARGE:
-            self._with_model(
-                MoveModel.of(self.problem, RoomModel(self.problem.room, level.instance, found, near)), best
-            )
+            self._with_model(level, found, near, best)
 
     def _size(self, level: _Level, found: Pieces, near: NDArray[np.bool_]) -> int:
         """Return how many variables a model with destinations has, about."""

@@ -19,6 +19,7 @@ from scheduler.placement.between import extra_rows
 from scheduler.placement.cpsat import Clock, Model, Status
 from scheduler.placement.exact import apart_rows, spent_once
 from scheduler.placement.instance import Instance, Ints
+from scheduler.placement.room_cuts import necessary_rows
 from scheduler.placement.room_lots import Pieces
 from scheduler.placement.rows import cells_of, domain_rows
 from scheduler.placement.standing import grouping
@@ -93,6 +94,7 @@ class RoomModel:
             mine = [counts[d] for d in instance.kinds[number].members]
             model.row([*placed.values(), *mine], [*[1] * len(placed), *[-1] * len(mine)], 0, 0)
         self._amounts(caps)
+        necessary_rows(model, instance, self.problem.problem.nodes, self._variables, self._released())
         apart_rows(instance, model, self._variables, caps, self.nodes)
         domain_rows(instance, model, cells_of(model, self._variables, caps, grouping(instance)))
 

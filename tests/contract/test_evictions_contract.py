@@ -124,7 +124,7 @@ async def test_victims_have_their_grace_and_nothing_is_bound_before_the_last_is_
         name = room.target.write(place)
         for victim in ("v0", "v1"):
             await room.marked(victim)
-        assert sorted(room.told) == ["v0", "v1"]
+        await until(lambda: sorted(room.told) == ["v0", "v1"])
         found = room.target.rest.get(f"{room.target.pods}/v0")["metadata"]
         assert found["deletionGracePeriodSeconds"] == 3600
         room.end("v0")

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.real, pytest.mark.alone]
 POINTS = ("before-first-eviction", "after-first-eviction", "victims-gone")
 
 
-def request(stage: Stage) -> None:
+def request(stage: Stage, seconds: float = 300.0) -> None:
     """What a session would have decided and an earlier leader written: a gang, and who has to go for it."""
     victims = []
     for number in range(4):
@@ -34,7 +34,7 @@ def request(stage: Stage) -> None:
     api = "scheduling.muster.sh/v1alpha1"
     place = Place(key, group["uid"], stage.namespace, "high", api, kind, 4, tuple(spots), victims=tuple(victims))
     stage.rest.create("/api/v1/namespaces", {"metadata": {"name": stage.scheduler_name}})
-    made = bundle("s-000001-e0-1", "s-000001", 0, time.time() + 300, stage.scheduler_name, (place,))
+    made = bundle("s-000001-e0-1", "s-000001", 0, time.time() + seconds, stage.scheduler_name, (place,))
     path = resource_path(api, "bindrequests", namespace=stage.scheduler_name)
     stage.rest.create(path, json.loads(made.header.body))
 
@@ -88,3 +88,29 @@ def test_after_a_kill_a_new_leader_evicts_only_who_was_not_evicted_and_binds_the
     for number in range(4):
         assert binds_done(stage.replicas, f"high-{number}") <= 1
     until(lambda: [r["status"].get("phase") for r in stage.requests()] == ["Bound"], lambda: str(stage.requests()))
+
+
+def test_members_of_a_gang_whose_victims_do_not_end_have_no_node_any_more_and_say_why(stage: Stage) -> None:
+    request(stage, 30.0)
+    stage.scheduler().wait_leads()
+    until(lambda: stage.rest.get(stage.pod_path("high-3"))["status"].get("nominatedNodeName"), "it has a node")
+    until(lambda: all(going(stage, f"low-{number}") for number in range(4)), "all go")
+    told = f"Preempted: Evicted for PodGroup {stage.namespace}/high, which has a higher priority"
+    until(lambda: told in stage.events("Pod", "low-0"), lambda: str(stage.events("Pod", "low-0")))
+    stage.wait_ended(within=90)
+    (ended,) = stage.requests()
+    assert ended["status"]["phase"] == "Failed"
+    failures = ended["status"]["gangs"][0]["failures"]
+    assert {(one["cause"], one["about"]) for one in failures} == {("VictimsRemain", f"{stage.namespace}/low-0")}
+    for number in range(4):
+        path = stage.pod_path(f"high-{number}")
+        until(lambda path=path: not stage.rest.get(path)["status"].get("nominatedNodeName"), "it has no node")
+        until(lambda path=path: _reason(stage, path) not in ("", "WaitingForVictims"), lambda: str(stage.picture()))
+    failed = [text for text in stage.events("PodGroup", "high") if text.startswith("FailedScheduling")]
+    assert failed
+    assert stage.bound("high") == 0
+
+
+def _reason(stage: Stage, path: str) -> str:
+    rows = stage.rest.get(path)["status"]["conditions"]
+    return next((row["reason"] for row in rows if row["type"] == "PodScheduled"), "")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -102,6 +103,16 @@ def test_nodeorder_counts_a_little_for_containers_that_ask_for_nothing() -> None
     world.drop_pod("x0")
     world.node("crowd", cpu=100, memory=10)
     assert scores(world, "nodeorder", idle, LEAST)[0] == (99 + 80) // 2
+
+
+def test_pods_that_were_seen_before_their_node_count_once_it_is_there() -> None:
+    world = World()
+    world.running("x", "late", shape(unstated=LITTLE))
+    assert world.take().table.unstated.shape == (2, 0)
+    world.node("late", cpu=10, memory=10)
+    assert world.take().table.unstated.tolist() == [[100], [200 * 2**20]]
+    world.set_pod(replace(world.pods["uid-x"], phase="Succeeded"))
+    assert world.take().table.unstated.tolist() == [[0], [0]]
 
 
 def test_nodeorder_counts_what_the_session_placed_and_forgets_what_it_took_back() -> None:
