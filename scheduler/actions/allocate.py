@@ -16,15 +16,14 @@ from collections.abc import Collection
 from scheduler.actions.attempt import attempt, attempt_run
 from scheduler.actions.gates import gate
 from scheduler.actions.turns import Order, in_order
-from scheduler.actions.wants import GROWTH_ROUNDS, replacements, surplus, wants
+from scheduler.actions.wants import GROWTH_ROUNDS, replacements, surplus, waits_for_room, wants
 from scheduler.framework.gangs import Needs, is_running, is_starting, needs
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
-from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict, verdict
+from scheduler.model.verdict import Code, Verdict, verdict
 
 STRICT = "StrictFIFO"
 """The order of queues in which nobody passes the head."""
-_OF_QUEUES = frozenset({Code.WAITING_FOR_QUOTA, Code.WAITING_FOR_VICTIMS})
 NUMBERS_AFTER = 5.0
 """Seconds for which the numbers of a group that still does not fit may be those of an earlier session."""
 
@@ -123,14 +122,8 @@ def _heads(session: Session, order: Order) -> list[GroupState]:
     return [
         state
         for state in session.recalled.values()
-        if names and session.queue_of(state) in names and _lasts(session, state)
+        if names and session.queue_of(state) in names and waits_for_room(session, state)
     ]
-
-
-def _lasts(session: Session, state: GroupState) -> bool:
-    """Whether the group waits for room or for its queue's share, which may come."""
-    why = session.verdicts.get(state.key)
-    return why is not None and not why.permanent and (why.code in CAPACITY_CODES or why.code in _OF_QUEUES)
 
 
 def _behind(head: GroupState, queue: str) -> Verdict:

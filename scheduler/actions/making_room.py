@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from scheduler.actions.ask import Ask
 from scheduler.actions.rights import Rights
 from scheduler.actions.turns import in_order
-from scheduler.actions.wants import Want, asked_again, wants
+from scheduler.actions.wants import Want, asked_again, waits_for_room, wants
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 
@@ -50,7 +50,9 @@ def make_room_for(session: Session, name: str, rule: Rule, serve: Serve) -> None
     """Let every group that has no place try to get one by the rule of an action."""
     states = [want.state for want in wants(session).values() if not want.kept]
     known = {state.key for state in states}
-    states += [state for key, state in session.recalled.items() if key not in known and key not in session.placed_of]
+    for key, state in session.recalled.items():
+        if key not in known and key not in session.placed_of and waits_for_room(session, state):
+            states.append(state)
     states = [state for state in states if may_try(session, name, state)]
     for state in in_order(session, states).each() if states else ():
         with session.guard(state):
@@ -64,8 +66,6 @@ def stamp(session: Session) -> tuple[object, ...]:
 
 def may_try(session: Session, name: str, state: GroupState) -> bool:
     """Whether a search for the group can have another result than the last one."""
-    if not _preempts(state):
-        return False
     tried: Tried | None = session.cache.tried.get((name, state.key))
     if tried is None or tried.state is not state:
         return True
@@ -78,9 +78,17 @@ def may_try(session: Session, name: str, state: GroupState) -> bool:
     return True
 
 
-def _preempts(state: GroupState) -> bool:
-    """Whether the group may evict at all: no member of it says that it never does."""
-    return all(pod.preempts for pod in state.waiting)
+def _of_those_who_preempt(ask: Ask) -> Ask | None:
+    """Return the ask without members that never preempt; None where it needs one of them."""
+    if all(pod.preempts for kind in ask.kinds for pod in kind.pods):
+        return ask
+    kinds = tuple(replace(kind, pods=tuple(pod for pod in kind.pods if pod.preempts)) for kind in ask.kinds)
+    kinds = tuple(kind for kind in kinds if kind.pods)
+    roles = {role: sum(len(kind.pods) for kind in kinds if kind.role == role) for role, _ in ask.roles}
+    enough = sum(len(kind.pods) for kind in kinds) >= ask.total
+    if not enough or any(roles[role] < count for role, count in ask.roles):
+        return None
+    return replace(ask, kinds=kinds)
 
 
 def _try(session: Session, name: str, state: GroupState, rule: Rule, serve: Serve) -> None:
@@ -112,5 +120,5 @@ def _ask(session: Session, state: GroupState) -> Ask | None:
     if not isinstance(ask, Ask):
         return None
     if ask.each:
-        return replace(ask, each=False, total=min(1, ask.total))
-    return ask
+        ask = replace(ask, each=False, total=min(1, ask.total))
+    return _of_those_who_preempt(ask)

@@ -16,10 +16,11 @@ from scheduler.framework.gangs import Needs, by_role, is_running, needs
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod
-from scheduler.model.verdict import Verdict
+from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 
 GROWTH_ROUNDS = 16
 """A group's surplus is handed out in at most so many parts."""
+_OF_QUEUES = frozenset({Code.WAITING_FOR_QUOTA, Code.WAITING_FOR_VICTIMS})
 EVICTING = ("reclaim", "preempt")
 """The actions that may make room by eviction, each for those that it is for."""
 
@@ -68,6 +69,12 @@ def asked_again(session: Session, state: GroupState) -> Ask | Verdict | None:
         pods = replacements(state) or surplus(session, state)
         return make_ask(session, state, pods, Needs(1), each=True) if pods else None
     return make_ask(session, state, state.waiting, needs(state)) if state.waiting else None
+
+
+def waits_for_room(session: Session, state: GroupState) -> bool:
+    """Whether the group, by what is said of it now, waits for room or for its queue's share, which may come."""
+    why = session.verdicts.get(state.key)
+    return why is not None and not why.permanent and (why.code in CAPACITY_CODES or why.code in _OF_QUEUES)
 
 
 def evictions_follow(session: Session) -> bool:

@@ -407,3 +407,14 @@ def test_a_victim_that_has_room_elsewhere_is_moved(w: Story) -> None:
     w.carry_out()
     w.session(later=1.0)
     assert "thief-0" not in w.placed
+
+
+def test_members_that_never_preempt_wait_while_the_others_take_their_place(w: Story) -> None:
+    w.node("n", gpu=2)
+    w.runs("low", ["n"])
+    w.runs("lower", ["n"], priority=10)
+    group = w.group("elastic", 1)
+    w.member(group, 0, shape(gpu=1), priority=100, preempts=False)
+    w.member(group, 1, shape(gpu=1), priority=100)
+    w.session()
+    assert w.placed == {"elastic-1": "n"} and w.victims == ["lower-0"]
