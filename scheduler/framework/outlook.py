@@ -87,6 +87,12 @@ class Outlook:
         self._ledger.adjust(*piece)
         self.kept.append(piece)
 
+    def give_back(self) -> None:
+        """Keep nothing any more: the session is over, the next one looks again."""
+        while self.kept:
+            rows, amounts, slots = self.kept.pop()
+            self._ledger.adjust(rows, -amounts, -slots)
+
 
 def _piece(amounts: dict[int, NDArray[np.int64]], slots: dict[int, int], width: int) -> Piece:
     order = sorted(slots)

@@ -527,6 +527,7 @@ class Session:
     def close(self) -> Decisions:
         """End the session: let the cache take over what was seen, and return the output."""
         self.cache.settled.update(self._settled)
+        self.outlook.give_back()
         self.cache.growth.end(self.snapshot, self.space, self.ledger.free, self.ledger.open_slots)
         self.cache.finish(self.changed, self.gone, self.waiting, self._told, self._delayed, self.ledger)
         return self.decisions()
