@@ -16,10 +16,14 @@ from scheduler.placement import (
     MustFree,
     SinglePods,
     VictimProblem,
+    Within,
     cost_of,
     make_room,
     verify_room,
 )
+from scheduler.placement.instance import build
+from scheduler.placement.room_bounds import least_costs
+from scheduler.placement.room_lots import pieces
 from tests.properties.room_cases import UNIT, cheapest, fits, guarded, rooms, sets
 
 EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "100"))
@@ -161,3 +165,25 @@ def test_without_time_an_answer_is_still_right_and_says_what_is_not_proven(probl
     assert cost_of(problem, made.evicted) >= best
     assert verify_room(problem, made, minimal=True) == []
     assert cost_of(problem, made.evicted) == best or not made.optimal
+
+
+@given(rooms())
+@thorough
+def test_what_a_domain_costs_at_least_is_never_more_than_what_it_costs(problem):
+    racks = problem.problem.nodes.domains["rack"]
+    ruled = (*(rule for rule in problem.problem.rules if not isinstance(rule, Within)), Within("rack"))
+    problem = replace(problem, problem=replace(problem.problem, rules=ruled))
+    highest = max((gang.priority for gang in problem.gangs), default=0)
+    found = pieces(problem, highest)
+    instance = build(problem.freed(found.residents))
+    floors = least_costs(problem, instance, found)
+    for rack in range(int(racks.max()) + 1):
+        segment = instance.segment_ids()[racks == rack]
+        here = [
+            replace(d, mask=(racks == rack) & (True if d.mask is None else d.mask)) for d in problem.problem.demands
+        ]
+        inside = replace(problem, problem=replace(problem.problem, demands=tuple(here)))
+        costs = [cost[1:] for cost, gone in sets(problem) if cost[2] <= 3 and fits(inside, gone)]
+        if costs and segment.size:
+            event("a domain can be cleared")
+            assert floors[int(segment[0])] <= min(costs)

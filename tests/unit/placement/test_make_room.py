@@ -336,3 +336,29 @@ def test_single_pods_are_decided_one_after_the_other():
     assert answer.proven
     with pytest.raises(BadProblem, match="not 2 to 2"):
         singles.ask(pods("two", 2, 1))
+
+
+def only(cluster, gpus):
+    """Return who goes for one pod, which `make_room` and `SinglePods` must agree on."""
+    question = cluster.asks(pods("new", 1, gpus))
+    answer = SinglePods(question).ask(question.problem.demands[0])
+    assert answer.evicted == make_room(question).evicted
+    assert answer.optimal
+    return [cluster.residents[resident].name for resident in answer.evicted]
+
+
+def test_a_single_pod_takes_two_of_a_lower_priority_before_one_of_a_higher():
+    cluster = Cluster(2, 2).runs("a", (0, 1)).runs("b", (0, 1)).runs("c", (1, 2), priority=5)
+    assert only(cluster, 2) == ["a-0", "b-0"]
+
+
+def test_a_single_pod_takes_two_surplus_pods_before_it_breaks_a_gang_of_one():
+    cluster = Cluster(4, 2).runs("elastic", *[(0, 1)] * 4, least=2).runs("alone", (1, 2))
+    assert only(cluster, 2) == ["elastic-0", "elastic-1"]
+
+
+def test_a_single_pod_takes_a_small_gang_with_surplus_before_a_large_gang():
+    cluster = Cluster(3, 4).runs("large", *[(1, 1)] * 4).runs("small", (0, 2)).runs("elastic", *[(0, 1)] * 2, least=2)
+    cluster.left[0] = 0
+    cluster.gangs[2] = replace(cluster.gangs[2], minimum=1)
+    assert only(cluster, 3) == ["small-0", "elastic-0"]
