@@ -107,6 +107,11 @@ def test_the_default_configuration_is_good() -> None:
     assert text.endswith("default.yaml: ok\n")
 
 
+@pytest.mark.parametrize("name", sorted(path.name for path in (CONFIG / "presets").iterdir()))
+def test_the_presets_are_good(name: str) -> None:
+    assert _run("config", "check", str(CONFIG / "presets" / name)).stdout.endswith(f"{name}: ok\n")
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
