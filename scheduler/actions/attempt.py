@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, make_ask
 from scheduler.actions.placing import Found, Nothing, solve
-from scheduler.actions.wants import Want, evictions_follow, has_to_wait, wants
+from scheduler.actions.wants import Want, has_to_wait, leave, wants
 from scheduler.framework.gangs import Needs
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
@@ -30,7 +30,7 @@ def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Ne
     why = session.hooks.allows(state, ask.amounts, session)
     if why is not None:
         session.reject(state, why)
-        wants(session)[state.key] = Want(ask.for_one() if each else ask, why=why)
+        leave(session, Want(ask.for_one() if each else ask, why=why))
         return
     answer = solve(session, ask)
     if isinstance(answer, Nothing):
@@ -61,9 +61,7 @@ def perform(session: Session, ask: Ask, answer: Found, *, each: bool) -> list[tu
 
 def defers(session: Session, state: GroupState, ask: Ask) -> bool:
     """Leave the group to a later action when it has to wait for others; return whether that is so."""
-    if not session.wants or not evictions_follow(session):
-        return False
-    if not has_to_wait(session, state, ask, wants(session).values()):
+    if not has_to_wait(session, state, ask):
         return False
     session.deferred[state.key] = state
     return True
@@ -83,7 +81,7 @@ def note(session: Session, ask: Ask, answer: Nothing) -> None:
                 verdict(Code.WAITING_FOR_VICTIMS, message="pods are being deleted where it fits", members=ask.total),
             )
             kept = True
-    wants(session)[ask.state.key] = Want(ask, answer, kept=kept)
+    leave(session, Want(ask, answer, kept=kept))
 
 
 def _not_now(session: Session, ask: Ask) -> Nothing:
@@ -101,7 +99,7 @@ def attempt_run(session: Session, turn: list[GroupState]) -> None:
     if (
         not isinstance(ask, Ask)
         or session.hooks.allows(turn[0], ask.amounts, session) is not None
-        or (session.wants and evictions_follow(session) and has_to_wait(session, turn[0], ask, wants(session).values()))
+        or has_to_wait(session, turn[0], ask)
     ):
         for state in turn:
             with session.guard(state):
@@ -131,7 +129,7 @@ def _block_alike(session: Session, left: list[GroupState]) -> None:
         if known is None or known.answer is None or session.outlook:
             attempt(session, state, state.waiting, Needs(1), each=False)
         else:
-            wants(session)[state.key] = Want(known.ask.of_single(state), known.answer)
+            leave(session, Want(known.ask.of_single(state), known.answer))
 
 
 def spelled(rows: NDArray[np.intp], counts: NDArray[np.int64]) -> list[int]:

@@ -6,7 +6,6 @@ until it is settled whether room is made for somebody before it. Nothing is sear
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scheduler.actions.ask import Ask, make_ask
@@ -83,26 +82,31 @@ def evictions_follow(session: Session) -> bool:
     return any(name in EVICTING for name in later) and "backfill" in later
 
 
-def has_to_wait(session: Session, state: GroupState, ask: Ask, before: Iterable[Want]) -> bool:
+def leave(session: Session, want: Want) -> None:
+    """Note a want, for the actions that come later and for those who have their turn after it."""
+    session.wants[want.state.key] = want
+    row = session.queue_row(want.state)
+    if want.kept or row is None:
+        return
+    contest, book = session.contest, session.book
+    contest.priorities[row] = max(contest.priorities.get(row, want.state.priority), want.state.priority)
+    if row not in contest.owed and book.within(row, book.vector(want.ask.amounts)):
+        contest.owed[row] = None
+
+
+def has_to_wait(session: Session, state: GroupState, ask: Ask) -> bool:
     """Whether a group must not take room before it is settled if room is made for one of those that came before it.
 
     That is one of its own queue with a higher priority, or one that is within what its queue is owed, while this one
     would be over what its own is owed.
     """
-    later = session.later_actions
-    book = session.book
-    row = session.queue_row(state)
+    if not session.wants or not evictions_follow(session):
+        return False
+    row, contest, book = session.queue_row(state), session.contest, session.book
     if row is None:
         return False
-    mine = book.vector(ask.amounts)
-    borrows = not book.within(row, mine)
-    for want in before:
-        other = session.queue_row(want.state)
-        if want.kept or other is None:
-            continue
-        if other == row:
-            if "preempt" in later and want.state.priority > state.priority:
-                return True
-        elif borrows and "reclaim" in later and book.within(other, book.vector(want.ask.amounts)):
-            return True
-    return False
+    if "preempt" in session.later_actions and contest.priorities.get(row, state.priority) > state.priority:
+        return True
+    if "reclaim" not in session.later_actions or all(other == row for other in contest.owed):
+        return False
+    return not book.within(row, book.vector(ask.amounts))

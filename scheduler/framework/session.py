@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -55,6 +55,14 @@ class Budget:
     max_deterministic_time: float = 1.0
     wall_limit: float = 2.0
     workers: int = 1
+
+
+@dataclass(slots=True)
+class Contest:
+    """Of those that have no place: by row of their queue the highest priority; and rows of those that are owed one."""
+
+    priorities: dict[int, int] = field(default_factory=dict)
+    owed: dict[int, None] = field(default_factory=dict)
 
 
 class Session:
@@ -108,6 +116,7 @@ class Session:
         self._queue_keys: dict[str, tuple[Any, ...]] = {}
         self.wants: dict[str, Any] = {}
         """What actions leave for later ones: groups that have no place, by key (`scheduler.actions.wants.Want`)."""
+        self.contest = Contest()
         self.deferred: dict[str, GroupState] = {}
         """Groups that wait until it is settled whether room is made for others."""
         self.recalled: dict[str, GroupState] = {}
