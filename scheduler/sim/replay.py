@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scheduler import __version__
 from scheduler.config import SchedulerConfiguration
 from scheduler.model.affinity import HostPort
+from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.decisions import Decisions
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import Node, NodeClass
@@ -26,10 +27,10 @@ from scheduler.model.presence import Carried, Presence, Selectors, Spots
 from scheduler.model.queues import Queue
 from scheduler.model.resources import Amounts
 from scheduler.model.selecting import Labels
-from scheduler.model.snapshot import NodeTable, NoGood, Snapshot
+from scheduler.model.snapshot import Hold, NodeTable, NoGood, Snapshot
 from scheduler.model.volumes import Storage
 
-FORMAT = 2
+FORMAT = 3
 
 
 class BadSnapshotFile(ValueError):
@@ -101,6 +102,13 @@ class _Body(msgspec.Struct):
     owners: dict[str, dict[str, int]]
     presence: _Presence
     storage: Storage
+    queue_usage: dict[str, Amounts]
+    foreign: Amounts
+    singles: dict[str, tuple[Pod, str]]
+    leaving: tuple[str, ...]
+    budgets: tuple[DisruptionBudget, ...]
+    holds: tuple[Hold, ...]
+    releasing: tuple[tuple[Pod, str], ...]
 
 
 def plain(decisions: Decisions) -> list[dict[str, Any]]:
@@ -136,6 +144,13 @@ def dump(session: str, config: SchedulerConfiguration, snapshot: Snapshot, decis
         owners={owner: dict(nodes) for owner, nodes in snapshot.owners.items()},
         presence=_presence_of(snapshot.presence),
         storage=snapshot.storage,
+        queue_usage=dict(sorted(snapshot.queue_usage.items())),
+        foreign=snapshot.foreign,
+        singles=dict(snapshot.singles),
+        leaving=tuple(sorted(snapshot.leaving)),
+        budgets=tuple(snapshot.budgets.values()),
+        holds=snapshot.holds,
+        releasing=snapshot.releasing,
     )
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -195,6 +210,13 @@ def _snapshot(body: _Body) -> Snapshot:
         owners=body.owners,
         presence=_presence(body.presence),
         storage=body.storage,
+        queue_usage=body.queue_usage,
+        foreign=body.foreign,
+        singles=body.singles,
+        leaving=frozenset(body.leaving),
+        budgets={budget.key: budget for budget in body.budgets},
+        holds=body.holds,
+        releasing=body.releasing,
     )
 
 

@@ -7,7 +7,8 @@ import msgspec
 from scheduler.app import make_sessions
 from scheduler.model.affinity import HostPort
 from scheduler.sim import replay
-from tests.unit.framework.world import World, shape
+from tests.unit.actions.test_making_room import Story
+from tests.unit.framework.world import GPU, World, shape
 from tests.unit.plugins.test_neighbours import away, evenly, labelled, near, world
 from tests.unit.plugins.test_volumes import Storeroom, at
 
@@ -49,4 +50,16 @@ def test_storage_counts_in_a_replay_too() -> None:
     w.with_claims("waits", "late")
     decided, again = _again(w)
     assert sorted(w.placed.values()) == ["n0", "n1", "n2"]
+    assert again == decided
+
+
+def test_queues_and_who_runs_in_them_count_in_a_replay_too() -> None:
+    w = Story(check=True)
+    w.node("n", gpu=4)
+    w.queue("research", deserved=((GPU, 2),)).queue("inference", deserved=((GPU, 2),))
+    w.runs("train", ["n"] * 3, minimum=1, queue="research")
+    w.running("alone", "n", shape(gpu=1), queue="research", priority=50, since=10.0)
+    w.asks("serve", 2, queue="inference")
+    decided, again = _again(w)
+    assert len(w.victims) == 2
     assert again == decided
