@@ -98,7 +98,7 @@ class Queues:
             return verdict(
                 Code.MISCONFIGURED,
                 queue=fault.queue,
-                field=f"queue {fault.queue}: {fault.field}",
+                field=f"queue {leaf}{'' if fault.queue == leaf else f', below {fault.queue}'}: {fault.field}",
                 message=fault.message.removeprefix(f"{fault.field}: "),
             )
         closed = tree.closed(leaf)

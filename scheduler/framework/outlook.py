@@ -41,7 +41,7 @@ class Outlook:
         self.add(pod for pod, _ in going(snapshot))
 
     def __bool__(self) -> bool:
-        return bool(self._slots)
+        return any(self._slots.values()) or any(bool(part.any()) for part in self._amounts.values())
 
     def amounts(self, pod: Pod, shapes: Mapping[str, Shape] | None = None) -> NDArray[np.int64]:
         """Return what a pod holds on its node, in the order of the table's resources."""
@@ -82,8 +82,20 @@ class Outlook:
             undo()
 
     def keep(self, request: NDArray[np.int64], rows: NDArray[np.intp], counts: NDArray[np.int64]) -> None:
-        """Take room for `counts` pods that each ask for `request` off these rows (each once), for this session."""
-        piece = rows, -(request[:, None] * counts[None, :]), -counts
+        """Keep room for `counts` pods that each ask for `request` on these rows (each once), for this session.
+
+        What will be free is taken first; only the rest is taken off what is free now.
+        """
+        amounts, slots = request[:, None] * counts[None, :], counts.copy()
+        for place, row in enumerate(rows.tolist()):
+            if row in self._slots:
+                coming = np.minimum(self._amounts[row], amounts[:, place])
+                self._amounts[row] = self._amounts[row] - coming
+                amounts[:, place] -= coming
+                soon = min(self._slots[row], int(slots[place]))
+                self._slots[row] -= soon
+                slots[place] -= soon
+        piece = rows, -amounts, -slots
         self._ledger.adjust(*piece)
         self.kept.append(piece)
 

@@ -418,3 +418,16 @@ def test_members_that_never_preempt_wait_while_the_others_take_their_place(w: St
     w.member(group, 1, shape(gpu=1), priority=100)
     w.session()
     assert w.placed == {"elastic-1": "n"} and w.victims == ["lower-0"]
+
+
+def test_what_is_free_now_is_not_kept_where_enough_will_be_free(w: Story) -> None:
+    w.node("n", gpu=4)
+    w.runs("leaves", ["n"], gpu=3, pod={"deleting": True})
+    w.asks("large", 1, gpu=2, created=1.0)
+    w.asks("small", 1, gpu=1, created=2.0)
+    w.session()
+    assert w.placed == {"small-0": "n"}
+    w.carry_out()
+    w.drop_pod("leaves-0")
+    w.session(later=1.0)
+    assert w.placed == {"large-0": "n"}
