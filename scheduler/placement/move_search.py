@@ -41,9 +41,9 @@ SMALL = 1000
 """Most variables of pods, of those that go and of those that come, for which one model decides all."""
 _LIKELY = 16
 """So many destinations of each kind, with room and without, are in the model of a large question."""
-_DEEP = 2
+_DEEP = 1
 """So many domains are given to the model with destinations although something was found already."""
-_POLISH = 0.3
+_POLISH = 0.1
 """Seconds of the solver's own time that each of them gets then."""
 _TURNS = 12
 """So many times those that found no place are made to stay."""
@@ -215,6 +215,7 @@ class MoveSearch:
                 waiting.append((chosen.cost, segment, chosen.evicted))
         everybody = pieces(self.problem.room, level.priority)
         missed: list[tuple[Cost, int]] = []
+        limits: tuple[AtMostEvicted, ...] = ()
         for cost, segment, gone in sorted(waiting, key=lambda one: one[:2]):
             if best.cost is not None and cost >= best.cost:
                 break
@@ -223,7 +224,8 @@ class MoveSearch:
             if packed.moves is not None and best.offer(self._settled(packed.moves), cost):
                 continue
             if self._size(level, everybody, near) > SMALL or not self._with_model(level, everybody, near, best):
-                self._fewer(level, near, best)
+                limits = limits or places(self.problem, everybody.residents)
+                self._fewer(level, everybody, limits, near, best)
                 missed.append((cost, segment))
         for turn, (cost, segment) in enumerate(missed):
             if best.cost is None or (turn < _DEEP and cost < best.cost):
@@ -240,10 +242,11 @@ class MoveSearch:
         model.build()
         return model.solve(self.clock, below)
 
-    def _fewer(self, level: _Level, near: NDArray[np.bool_], best: _Best) -> None:
+    def _fewer(
+        self, level: _Level, everybody: Pieces, limits: tuple[AtMostEvicted, ...], near: NDArray[np.bool_], best: _Best
+    ) -> None:
         """Move fewer of those for whom there is no room."""
-        movers = self._movers(level.priority)
-        limits = places(self.problem, movers)
+        movers = everybody.residents
         for _ in range(_TURNS):
             chosen = self._bound(level, near, limits, best.cost)
             if chosen.cost is None:
