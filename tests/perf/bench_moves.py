@@ -85,7 +85,11 @@ def cases(sizes: tuple[int, ...]) -> Iterator[Case]:
         for pods in (5, 12):
             for rack in (False, True):
                 where = "one rack" if rack else "anywhere"
-                yield Case(f"{size} nodes, {pods} x 8 GPUs, {where}", question(size, pods, rack), TARGET)
+                yield Case(
+                    f"{size} nodes, {pods} x 8 GPUs, {where}",
+                    question(size, pods, rack),
+                    TARGET if size <= 512 else None,
+                )
     size = sizes[min(1, len(sizes) - 1)]
     for rack in (False, True):
         name = f"{size} nodes, 12 x 8 GPUs, {'one rack' if rack else 'anywhere'}, small pods"
