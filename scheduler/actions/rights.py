@@ -3,8 +3,10 @@
 Decided here: the candidates of a group that wants room, and the rows that a set of them must keep. Preempt: in the same
 queue, of a lower priority (or newer of the same one, where the queue says so), so many that the queue's limits hold.
 Reclaim: in other queues that are over what they are owed, compared at the first ancestors that differ, for a group that
-stays within what its own queue is owed; each taken while its queue is still over. In both: preemptible, run for at
-least their queue's time (surplus members may go at once), never more of a disruption budget than it allows.
+stays within what its own queue is owed; each taken while its queue is still over. Where that does not suffice (pieces
+that are too small), the same with what queues deserve in place of what they are owed: what is lent comes back. In both
+actions: preemptible, run for at least their queue's time (surplus members may go at once), never more of a disruption
+budget than it allows.
 
 Which set is taken is decided by placement. Rights only ever shrink: `may_evict` of all plugins is asked at the end.
 """
@@ -111,6 +113,18 @@ def preempting(session: Session, ask: Ask) -> Rights | None:
 
 def reclaiming(session: Session, ask: Ask) -> Rights | None:
     """Return whom the group may evict in other queues, which hold more than they are owed; None when nobody."""
+    return _reclaiming(session, ask, session.book.ground.owed)
+
+
+def recalling(session: Session, ask: Ask) -> Rights | None:
+    """Return whom else the group may evict in queues that hold more than they deserve; None when nobody else."""
+    ground = session.book.ground
+    rights = _reclaiming(session, ask, np.minimum(ground.owed, ground.deserved))
+    return rights if rights is not None and rights != reclaiming(session, ask) else None
+
+
+def _reclaiming(session: Session, ask: Ask, most: Ints) -> Rights | None:
+    """Return whom the group may evict where `most` is what queues may hold without giving back."""
     state, row = ask.state, session.queue_row(ask.state)
     queue = session.queue(session.queue_of(state))
     if row is None or queue.reclaim == "Never":
@@ -119,7 +133,7 @@ def reclaiming(session: Session, ask: Ask) -> Rights | None:
     asked = book.vector(ask.amounts)
     if book.limited(row, asked) is not None:
         return None
-    owed = list(_within(session, row, asked))
+    owed = list(_within(session, row, asked, most))
     if len(owed) < 2:
         return None
     found: list[Candidate] = []
@@ -127,7 +141,7 @@ def reclaiming(session: Session, ask: Ask) -> Rights | None:
     for below, above in pairwise(owed):
         for child in book.children(above):
             if child != below:
-                _collect(session, ask, child, asked, queue.reclaim == "LowerPriority", found, shares)
+                _collect(session, ask, child, asked, most, queue.reclaim == "LowerPriority", found, shares)
     allowed = permitted(session, ask, found)
     if not allowed:
         return None
@@ -141,11 +155,11 @@ def reclaiming(session: Session, ask: Ask) -> Rights | None:
     )
 
 
-def _within(session: Session, row: int, asked: Ints) -> Iterator[int]:
-    """Yield the queue and those above it for as long as each below is within what it is owed with so much more."""
+def _within(session: Session, row: int, asked: Ints, most: Ints) -> Iterator[int]:
+    """Yield the queue and those above it for as long as each below holds at most that with so much more."""
     for one in session.book.lineage(row):
         yield one
-        if not session.book.within(one, asked):
+        if not session.book.within(one, asked, most):
             return
 
 
@@ -154,6 +168,7 @@ def _collect(
     ask: Ask,
     row: int,
     asked: Ints,
+    most: Ints,
     lower_only: bool,
     found: list[Candidate],
     shares: list[Share],
@@ -161,13 +176,13 @@ def _collect(
     """Add the candidates of a queue and all below it, with the rows that hold there."""
     book = session.book
     queue = session.queue(book.tree.names[row])
-    over = book.over(row, asked)
+    over = book.over(row, asked, most)
     if not over or not queue.reclaimable:
         return
     first = len(found)
     children = book.children(row)
     for child in children:
-        _collect(session, ask, child, asked, lower_only, found, shares)
+        _collect(session, ask, child, asked, most, lower_only, found, shares)
     if not children:
         protected = min_runtime(session, row, against_others=True)
         columns = [column for column, _ in over]

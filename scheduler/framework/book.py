@@ -166,14 +166,18 @@ class Book:
             above = one
         return free
 
-    def within(self, row: int, ask: Ints) -> bool:
-        """Whether a queue with so much more holds at most what it is owed, in all that is asked for and counts."""
-        matters = (ask > 0) & self.ground.counts[row]
-        return not bool((self.staying[row] + ask > self.ground.owed[row])[matters].any())
+    def within(self, row: int, ask: Ints, most: Ints | None = None) -> bool:
+        """Whether a queue with so much more holds at most what it is owed, in all that is asked for and counts.
 
-    def over(self, row: int, ask: Ints) -> tuple[tuple[int, int], ...]:
+        most: other bounds than what is owed, for all queues.
+        """
+        matters = (ask > 0) & self.ground.counts[row]
+        bounds = self.ground.owed if most is None else most
+        return not bool((self.staying[row] + ask > bounds[row])[matters].any())
+
+    def over(self, row: int, ask: Ints, most: Ints | None = None) -> tuple[tuple[int, int], ...]:
         """Return by how much a queue is over what it is owed, in what is asked for and counts: (resource, amount)."""
-        above = self.staying[row] - self.ground.owed[row]
+        above = self.staying[row] - (self.ground.owed if most is None else most)[row]
         matters = (ask > 0) & self.ground.counts[row] & (above > 0)
         return tuple((int(number), int(above[number])) for number in np.flatnonzero(matters))
 

@@ -17,6 +17,7 @@ from scheduler.placement.cpsat import Model
 from scheduler.placement.exact import spent_once
 from scheduler.placement.instance import Ints
 from scheduler.placement.moves import MoveProblem
+from scheduler.placement.problem import NodeView
 from scheduler.placement.room_model import Chosen, RoomModel
 
 
@@ -55,17 +56,21 @@ def arrivals_of(problem: MoveProblem, movers: Sequence[int]) -> list[Arrival]:
 
 @dataclass(slots=True, eq=False)
 class MoveModel(RoomModel):
-    """The model of one segment, or of everything: `pieces` of the whole cluster, `nodes` where the pods may be."""
+    """The model of one segment, or of everything: `pieces` of the whole cluster, `nodes` where the pods may be.
+
+    likely: of each kind's destinations so many with room, and so many that lack least, None: all of them.
+    """
 
     moving: MoveProblem | None = None
+    likely: int | None = None
     arrivals: list[Arrival] = field(default_factory=list)
     values: list[int] = field(default_factory=list)
     _comes: list[dict[int, int]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, moving: MoveProblem, base: RoomModel) -> MoveModel:
+    def of(cls, moving: MoveProblem, base: RoomModel, likely: int | None = None) -> MoveModel:
         """Return a model with destinations."""
-        model = cls(moving.room, base.instance, base.pieces, base.nodes, moving=moving)
+        model = cls(moving.room, base.instance, base.pieces, base.nodes, moving=moving, likely=likely)
         model.arrivals = arrivals_of(moving, base.pieces.residents)
         return model
 
@@ -136,6 +141,7 @@ class MoveModel(RoomModel):
             room = np.minimum(np.where(arrival.hosts, slots, 0), len(arrival.residents))
             for resource in np.flatnonzero(arrival.holds).tolist():
                 room = np.minimum(room, free[resource] // arrival.holds[resource])
+            room = room if self.likely is None else _likely(view, arrival.holds, room, self.likely)
             comes = {node: model.variable(0, int(room[node])) for node in np.flatnonzero(room > 0).tolist()}
             self._comes.append(comes)
             variables = [*comes.values(), *(variable for variable, _ in goes[number])]
@@ -215,6 +221,20 @@ class MoveModel(RoomModel):
             left = [node for node, count in sorted(places.items()) for _ in range(count)]
             found.update(zip(waiting, left, strict=True))
         return tuple(sorted(found.items()))
+
+
+def _likely(view: NodeView, holds: Ints, room: Ints, count: int) -> Ints:
+    """Keep the nodes where a pod fits most tightly as things are, and those that lack least."""
+    asked = np.flatnonzero(holds)
+    rest = (view.free[asked] - holds[asked, None]) / holds[asked, None]
+    lacks = -np.minimum(rest, 0).sum(axis=0) + (view.slots < 1)
+    order = np.lexsort((np.maximum(rest, 0).sum(axis=0), lacks))
+    order = order[room[order] > 0]
+    fits = order[lacks[order] == 0][:count]
+    others = order[lacks[order] > 0][:count]
+    kept = np.zeros_like(room)
+    kept[fits], kept[others] = room[fits], room[others]
+    return kept
 
 
 def _fits(model: Model, used: list[tuple[int, int, int]], back: list[tuple[int, int]], free: int) -> None:

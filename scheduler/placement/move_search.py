@@ -8,9 +8,10 @@ less than what is asked for, because a move makes nothing free. Else priority by
   into what is left. Where that works, the bound is met and the answer is the cheapest.
 - Where it does not, and the question is small, one exact model decides, with every destination and every chain of
   moves: its answer is the cheapest of that domain, its "no" is a proof.
-- Where the question is large, fewer of those are moved for whom there is no room, and then the gangs of that domain
-  alone are moved by the model. What this finds is not proven to be the cheapest unless it meets the bound, and when it
-  finds nothing, "no" is not proven.
+- Where the question is large, fewer of those are moved for whom there is no room, and then, in the likeliest domains,
+  the model moves the gangs of that domain alone, to the likeliest destinations. What this finds is not proven to be
+  the cheapest unless it meets the bound; then only what could stay is made to stay. When it finds nothing, "no" is not
+  proven.
 
 Invariant: neither "proven" nor "optimal" is said because time ran out.
 """
@@ -30,7 +31,7 @@ from scheduler.placement.facts import refuse
 from scheduler.placement.instance import Instance, build
 from scheduler.placement.move_model import MoveModel, arrivals_of
 from scheduler.placement.moves import MoveProblem, Relocated, verify_moves
-from scheduler.placement.problem import Infeasible, Placement, PlacementProblem
+from scheduler.placement.problem import Budget, Infeasible, Placement, PlacementProblem
 from scheduler.placement.repack import places, repack, shortages
 from scheduler.placement.room_lots import Pieces, pieces
 from scheduler.placement.room_model import Chosen, RoomModel
@@ -38,8 +39,12 @@ from scheduler.placement.victims import AtMostEvicted, chunks_of, cost_of
 
 SMALL = 1000
 """Most variables of pods, of those that go and of those that come, for which one model decides all."""
-_LARGE = 40_000
-"""Most such variables of the model of one domain."""
+_LIKELY = 16
+"""So many destinations of each kind, with room and without, are in the model of a large question."""
+_DEEP = 1
+"""So many domains are given to the model with destinations although something was found already."""
+_POLISH = 0.1
+"""Seconds of the solver's own time that each of them gets then."""
 _TURNS = 12
 """So many times those that found no place are made to stay."""
 
@@ -173,13 +178,26 @@ class MoveSearch:
         return False
 
     def _with_model(self, level: _Level, found: Pieces, near: NDArray[np.bool_], best: _Best) -> bool:
-        """Improve the best answer by the model with destinations; return whether it settled what is asked of it."""
+        """Improve the best answer by the model with all destinations; return whether it settled what is asked of it."""
         model = MoveModel.of(self.problem, RoomModel(self.problem.room, level.instance, found, near))
         model.build()
         chosen = model.solve(self.clock, best.cost)
         if chosen.cost is None:
             return chosen.proven
         return best.offer(self._settled(model.moves(chosen.evicted)), chosen.cost) and chosen.proven
+
+    def _likely(self, level: _Level, near: NDArray[np.bool_], best: _Best) -> None:
+        """Improve the best answer by the model of the gangs of one domain, with the likeliest destinations."""
+        found = pieces(self.problem.room, level.priority, near=near)
+        clock = self.clock
+        if best.cost is not None:
+            clock = Clock(Budget(min(clock.left, _POLISH), clock.wall_left), clock.seed)
+            self.clock.left -= clock.left
+        model = MoveModel.of(self.problem, RoomModel(self.problem.room, level.instance, found, near), _LIKELY)
+        model.build()
+        chosen = model.solve(clock, best.cost)
+        if chosen.cost is not None:
+            best.offer(self._settled(model.moves(chosen.evicted)), chosen.cost)
 
     def _settled(self, moves: Moves) -> Relocated | None:
         """Place what is asked for beside these moves."""
@@ -196,7 +214,8 @@ class MoveSearch:
             if chosen.cost is not None:
                 waiting.append((chosen.cost, segment, chosen.evicted))
         everybody = pieces(self.problem.room, level.priority)
-        missed: list[Cost] = []
+        missed: list[tuple[Cost, int]] = []
+        limits: tuple[AtMostEvicted, ...] = ()
         for cost, segment, gone in sorted(waiting, key=lambda one: one[:2]):
             if best.cost is not None and cost >= best.cost:
                 break
@@ -205,9 +224,13 @@ class MoveSearch:
             if packed.moves is not None and best.offer(self._settled(packed.moves), cost):
                 continue
             if self._size(level, everybody, near) > SMALL or not self._with_model(level, everybody, near, best):
-                self._harder(level, near, best)
-                missed.append(cost)
-        best.proven &= not missed if best.cost is None else all(best.cost <= cost for cost in missed)
+                limits = limits or places(self.problem, everybody.residents)
+                self._fewer(level, everybody, limits, near, best)
+                missed.append((cost, segment))
+        for turn, (cost, segment) in enumerate(missed):
+            if best.cost is None or (turn < _DEEP and cost < best.cost):
+                self._likely(level, level.near(segment), best)
+        best.proven &= not missed if best.cost is None else all(best.cost <= cost for cost, _ in missed)
         return best
 
     def _bound(
@@ -219,24 +242,20 @@ class MoveSearch:
         model.build()
         return model.solve(self.clock, below)
 
-    def _harder(self, level: _Level, near: NDArray[np.bool_], best: _Best) -> None:
-        """Move fewer of those for whom there is no room; then let the model with destinations decide."""
-        limits = places(self.problem, self._movers(level.priority))
+    def _fewer(
+        self, level: _Level, everybody: Pieces, limits: tuple[AtMostEvicted, ...], near: NDArray[np.bool_], best: _Best
+    ) -> None:
+        """Move fewer of those for whom there is no room."""
+        movers = everybody.residents
         for _ in range(_TURNS):
             chosen = self._bound(level, near, limits, best.cost)
             if chosen.cost is None:
-                break
+                return
             packed = repack(self.problem, chosen.evicted)
             if packed.moves is not None:
                 best.offer(self._settled(packed.moves), chosen.cost)
                 return
-            more = shortages(self.problem, packed, self._movers(level.priority))
-            if not more:
-                break
-            limits = (*limits, *more)
-        found = pieces(self.problem.room, level.priority, near=near)
-        if self._size(level, found, near) <= _LARGE:
-            self._with_model(level, found, near, best)
+            limits = (*limits, *shortages(self.problem, packed, movers))
 
     def _size(self, level: _Level, found: Pieces, near: NDArray[np.bool_]) -> int:
         """Return how many variables a model with destinations has, about."""

@@ -72,6 +72,12 @@ def _session(quick: bool) -> list[Row]:
     ]
 
 
+def _moves(quick: bool) -> list[Row]:
+    from tests.perf import bench_moves
+
+    return bench_moves.rows(quick)
+
+
 def _parity(quick: bool) -> list[Row]:
     from tests.perf import bench_parity
 
@@ -106,6 +112,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "session": _session,
     "quota": _quota,
     "victims": _victims,
+    "moves": _moves,
     "latency": _latency,
     "idle": _idle,
     "memory": _memory,

@@ -45,8 +45,11 @@ class Case:
     placed: bool = True
 
 
-def fragmented(size: int, seed: int) -> tuple[NodeView, tuple[Resident, ...]]:
-    """Nodes whose pods hold one, two or four GPUs each, with cores and memory in proportion, roughly."""
+def fragmented(size: int, seed: int, large: float) -> tuple[NodeView, tuple[Resident, ...]]:
+    """Nodes whose pods hold one, two or four GPUs each, with cores and memory in proportion, roughly.
+
+    large: the part that holds four, for which no node has room before somebody else has moved.
+    """
     rng = np.random.default_rng(seed)
     free = np.tile(np.array([[GPUS], [CPUS * 1000], [MEMORY * GIB]], dtype=np.int64), (1, size))
     slots = np.full(size, 110, dtype=np.int64)
@@ -54,7 +57,7 @@ def fragmented(size: int, seed: int) -> tuple[NodeView, tuple[Resident, ...]]:
     for node in range(size):
         left = GPUS - int(rng.integers(1, 4))
         while left:
-            gpus = min(left, int(rng.choice([1, 2, 4], p=[0.5, 0.35, 0.15])))
+            gpus = min(left, int(rng.choice([1, 2, 4], p=[0.5, 0.5 - large, large])))
             cores = gpus * int(rng.choice([4, 8, 10])) * 1000
             holds = np.array([gpus, cores, gpus * 64 * GIB], dtype=np.int64)
             free[:, node] -= holds
@@ -67,9 +70,9 @@ def fragmented(size: int, seed: int) -> tuple[NodeView, tuple[Resident, ...]]:
     return NodeView(names, ("nvidia.com/gpu", "cpu", "memory"), free, slots, ids), tuple(residents)
 
 
-def question(size: int, pods: int, rack: bool, levels: int = 1, seed: int = 3) -> MoveProblem:
+def question(size: int, pods: int, rack: bool, levels: int = 1, large: float = 0.15) -> MoveProblem:
     """A gang of `pods` whole nodes on a fragmented cluster."""
-    view, residents = fragmented(size, seed)
+    view, residents = fragmented(size, 3, large)
     rules = (Within("rack"),) if rack else ()
     asked = PlacementProblem(view, (demand("worker", 8, 64, 512, pods),), rules, budget=Budget(4.0, 10.0))
     gangs = tuple(RunningGang((number,), 1, priority=number % levels) for number in range(len(residents)))
@@ -82,8 +85,15 @@ def cases(sizes: tuple[int, ...]) -> Iterator[Case]:
         for pods in (5, 12):
             for rack in (False, True):
                 where = "one rack" if rack else "anywhere"
-                yield Case(f"{size} nodes, {pods} x 8 GPUs, {where}", question(size, pods, rack), TARGET)
-    size = sizes[-1]
+                yield Case(
+                    f"{size} nodes, {pods} x 8 GPUs, {where}",
+                    question(size, pods, rack),
+                    TARGET if size <= 512 else None,
+                )
+    size = sizes[min(1, len(sizes) - 1)]
+    for rack in (False, True):
+        name = f"{size} nodes, 12 x 8 GPUs, {'one rack' if rack else 'anywhere'}, small pods"
+        yield Case(name, question(size, 12, rack, large=0.0), TARGET)
     yield Case(f"{size} nodes, 8 x 8 GPUs, 3 priorities", question(size, 8, False, 3), TARGET)
     yield Case(f"no: {size} nodes, {size // 2} x 8 GPUs", question(size, size // 2, False), TARGET, False)
 

@@ -183,6 +183,21 @@ def test_one_from_each_of_two_queues(w: Story) -> None:
     w.expect(["a2-0", "b2-0"], ["mine", "a0", "a1", "b0", "b1"])
 
 
+def test_what_is_lent_comes_back_where_the_rest_lies_in_pieces(w: Story) -> None:
+    w.node("n0", gpu=16).node("n1", gpu=16).queue("q0", **gpus(deserved=10)).queue("q1", **gpus(deserved=10))
+    w.runs("two", ["n0", "n1"], gpu=10, queue="q0")
+    w.asks("more", 1, gpu=7, queue="q0")
+    w.asks("mine", 1, gpu=10, queue="q1")
+    w.expect(["two-0", "two-1"], ["mine"])
+
+
+def test_weights_alone_lend_nothing(w: Story) -> None:
+    w.node("n0", gpu=16).node("n1", gpu=16).queue("q0").queue("q1")
+    w.runs("two", ["n0", "n1"], gpu=10, queue="q0")
+    w.asks("mine", 1, gpu=10, queue="q1")
+    w.expect([], ["two"])
+
+
 def test_exactly_what_is_over_goes(w: Story) -> None:
     w.node("n", gpu=64)
     w.queue("a", **gpus(deserved=32)).queue("b", **gpus(deserved=16)).queue("c", **gpus(deserved=16))
