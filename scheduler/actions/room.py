@@ -47,7 +47,9 @@ def room_for(session: Session, ask: Ask, rights: Rights) -> Room | None:
         relations = relate(session, ask)
         if isinstance(relations, Verdict):
             return None
-        problem = problem_of(session, ask, relations) if not relations else _without(session, ask, pods, owners)
+        problem = (
+            _lasting(problem_of(session, ask, relations)) if not relations else _without(session, ask, pods, owners)
+        )
     if problem is None:
         return None
     refine = None
@@ -73,7 +75,13 @@ def _without(session: Session, ask: Ask, pods: Sequence[Pod], owners: Sequence[R
     with session.statement() as statement:
         statement.evict([(running, tuple(part)) for running, part in parts.values()], "")
         relations = relate(session, ask)
-        return None if isinstance(relations, Verdict) else problem_of(session, ask, relations)
+        return None if isinstance(relations, Verdict) else _lasting(problem_of(session, ask, relations))
+
+
+def _lasting(problem: PlacementProblem) -> PlacementProblem:
+    """Return the problem with the amounts as they are now: they are looked at when they are no longer so."""
+    nodes = problem.nodes
+    return replace(problem, nodes=replace(nodes, free=nodes.free.copy(), slots=nodes.slots.copy()))
 
 
 def _refined(

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from scheduler.model.affinity import LabelSelector, PodSelector, PodTerm, Requirement
+from scheduler.model.nodes import HOSTNAME
 from scheduler.model.queues import WEIGHT_UNIT
 from scheduler.model.verdict import Code
 from tests.unit.framework.world import GPU, World, shape
@@ -291,6 +293,25 @@ def test_room_that_is_about_to_be_free_is_waited_for(w: Story) -> None:
     assert why is not None and why.code is Code.WAITING_FOR_VICTIMS
     w.drop_pod("leaves-0")
     w.expect([], ["low", "high"])
+
+
+def test_room_that_is_about_to_be_free_counts(w: Story) -> None:
+    w.node("n", gpu=3)
+    w.runs("top", ["n"], priority=200)
+    w.runs("low", ["n"])
+    w.runs("leaves", ["n"], pod={"deleting": True})
+    w.asks("high", 2, priority=100)
+    w.session()
+    assert set(w.victims) == {"low-0", "leaves-0"}
+
+
+def test_who_cannot_be_lived_with_goes(w: Story) -> None:
+    w.node("n", gpu=4)
+    theirs = PodSelector(namespaces=("ns",), labels=LabelSelector((Requirement("app", "In", ("theirs",)),)))
+    w.runs("blocker", ["n"], pod={"labels": (("app", "theirs"),)})
+    w.runs("by", ["n"])
+    w.gang("high", 1, of=shape(gpu=3, anti_affinity=(PodTerm(theirs, HOSTNAME),)), pod={"priority": 100})
+    w.expect(["blocker-0"], ["high", "by"])
 
 
 def test_whoever_borrows_waits_for_whoever_takes_back(w: Story) -> None:
