@@ -188,6 +188,56 @@ def why(
     )
 
 
+SnapshotFile = Annotated[
+    Path | None,
+    typer.Option("--snapshot", exists=True, dir_okay=False, help="A file of `muster snapshot` instead of the cluster."),
+]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="The file of `muster run`; default: the defaults.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheduler-name", help="schedulerName that is served; repeat. Default: those of the file, and of gangs."
+    ),
+]
+
+
+@app.command()
+def share(
+    queue: Annotated[str | None, typer.Argument(help="One queue with all below it.")] = None,
+    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    file: SnapshotFile = None,
+    config: ConfigFile = None,
+    scheduler_name: Names = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show how the cluster is divided: what each queue is owed, holds and borrows, and what its past changes."""
+    from scheduler.cli.picture import Source
+    from scheduler.cli.share import show
+
+    source = Source(kubeconfig, context, file, config, tuple(scheduler_name or ()))
+    raise typer.Exit(show(queue, source, output.value))
+
+
+@app.command()
+def prio(
+    group: Annotated[str, typer.Argument(help="A group, or a pod that stands alone.")],
+    namespace: Namespace = None,
+    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    file: SnapshotFile = None,
+    config: ConfigFile = None,
+    scheduler_name: Names = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show a waiting group's place in the order, what decides it, and who is ahead."""
+    from scheduler.cli.picture import Source
+    from scheduler.cli.prio import show
+
+    source = Source(kubeconfig, context, file, config, tuple(scheduler_name or ()))
+    raise typer.Exit(show(group, namespace, source, output.value))
+
+
 @app.command()
 def snapshot(
     address: Annotated[

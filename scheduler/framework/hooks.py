@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.framework.protocols import HOOKS, KEEPS, Misfit, NoOpinion, Only, Opinion, View, Wish
+from scheduler.framework.protocols import HOOKS, KEEPS, Misfit, NoOpinion, Only, Opinion, SortKey, View, Wish
 from scheduler.framework.registry import Configured
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations, Scored, combined
 from scheduler.framework.usage import FairShare
@@ -104,6 +104,10 @@ class Hooks:
                     raise hook.wrong(part, "a tuple of numbers and strings")
                 key.append((isinstance(item, str), item))
         return tuple(key)
+
+    def keys_by_plugin(self, name: str, *args: Any) -> tuple[tuple[str, SortKey], ...]:
+        """Return what each plugin answers to `order_queues` or `order_groups`, in the order in which it counts."""
+        return tuple((hook.plugin, hook(*args)) for hook in self._of[name])
 
     def order_queues(self, queue: Queue, head: GroupState, view: View) -> WholeKey:
         """Return the queue's whole key, if `head` is its next group."""

@@ -299,6 +299,34 @@ def _shift(level: _Level, weight: Ints, history: History | None) -> _Shift | Non
     return _Shift(weight, used, history.factor, whole)
 
 
+def shifts(structure: Structure, fields: Fields, demand: Ints, history: History | None) -> NDArray[np.float64]:
+    """Return (queues, resources) by what history multiplies the weight of each queue, among those that compete with it.
+
+    On the surplus that is what it does in the first round; 1 for a queue that wants none.
+    """
+    found = np.ones(fields.weight.shape, dtype=np.float64)
+    if history is None or history.factor <= 0:
+        return found
+    claim = claims(structure, fields, demand)
+    for rows in structure.levels[1:]:
+        level = _level(structure, rows, fields.priority)
+        plain = np.maximum(fields.weight.T[:, level.rows], 0)
+        if history.on == "surplus":
+            plain = np.where((claim.want > claim.deserved)[:, level.rows], plain, 0)
+        whole = sums(plain, level.classes)[:, level.class_of]
+        used = np.clip(history.used.T[:, level.rows], 0.0, 1.0)
+        part = np.divide(plain, whole, out=np.zeros(plain.shape), where=whole > 0)
+        relative = np.divide(used, part, out=np.zeros(plain.shape), where=part > 0)
+        if history.on == "surplus":
+            factor = np.maximum(0.0, 1.0 + history.factor * (1.0 - relative))
+            nobody = np.add.reduceat(np.where(part > 0, factor, 0.0), level.classes, axis=1)[:, level.class_of] <= 0
+            factor = np.where(nobody, 1.0, factor)
+        else:
+            factor = 1.0 / (1.0 + history.factor * relative)
+        found[level.rows] = np.where(part > 0, factor, 1.0).T
+    return found
+
+
 def subtree(structure: Structure, values: Ints) -> Ints:
     """Return (queues, resources) the sums over each queue and everything below it."""
     total = np.clip(values.T, 0, CEILING)

@@ -1,0 +1,160 @@
+"""The cluster as a scheduler would see it now, for commands that say more than objects do: a session of its own.
+
+Decided here: where the picture comes from (a file of `muster snapshot`, else the objects in the API server), and which
+pods count as served when nobody says so: those of the scheduler names that are configured, and those that name a group
+and are not left to kube-scheduler. From objects, what a scheduler has decided and not written yet is not known; from a
+file it is. Nothing that such a session decides is carried out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from scheduler.actions.run import Sessions, new_session
+from scheduler.app import load_configuration, make_sessions
+from scheduler.cli import reading
+from scheduler.cli.output import FAILED, USAGE, complain, note, with_client
+from scheduler.cluster import feed
+from scheduler.cluster.bindlines import BadRequest
+from scheduler.cluster.bindrequests import Assembler
+from scheduler.cluster.client import ApiClient, ApiError, path_of
+from scheduler.cluster.store import Store
+from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.dialects import budgets, core
+from scheduler.framework.registry import BadPlugin
+from scheduler.framework.session import Session
+from scheduler.model.pods import Pod, Shape
+from scheduler.model.snapshot import Snapshot
+from scheduler.sim import replay
+
+OTHERS = "default-scheduler"
+"""Pods of this scheduler are never taken to be served by Muster unless it is named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the picture comes from. file: of `muster snapshot`; config: of `muster run`; names: scheduler names."""
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    file: Path | None = None
+    config: Path | None = None
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A snapshot and the configuration under which it is looked at."""
+
+    snapshot: Snapshot
+    config: SchedulerConfiguration
+
+    def session(self) -> Session:
+        """Return a session that no action has touched. Raises `BadPlugin`."""
+        sessions = make_sessions(self.config)
+        assert isinstance(sessions, Sessions)
+        return new_session(self.snapshot, self.config, sessions.cache, "look")
+
+
+def with_picture(source: Source, call: Callable[[Picture, str], int]) -> int:
+    """Get the picture and hand it on, with the namespace of the context; exit code."""
+    try:
+        if source.file is not None:
+            saved = replay.load(source.file.read_bytes())
+            config = load_configuration(source.config) if source.config else saved.config
+            return call(Picture(saved.snapshot, config), "default")
+        config = load_configuration(source.config)
+    except replay.BadSnapshotFile as error:
+        complain(f"{source.file}: {error}")
+        return USAGE
+    except (ConfigError, BadPlugin) as error:
+        complain(f"{source.config}: {error}" if source.config else str(error))
+        return USAGE
+    except OSError as error:
+        complain(f"{error.filename}: {error.strerror}")
+        return FAILED
+
+    async def work(client: ApiClient) -> int:
+        snapshot = await read(client, source.names or config.scheduler_names, guess=not source.names)
+        return call(Picture(snapshot, config), client.credentials.identity.namespace or "default")
+
+    return with_client(source.kubeconfig, source.context, work)
+
+
+async def read(client: ApiClient, names: tuple[str, ...], *, guess: bool) -> Snapshot:
+    """Return the cluster as its objects say it is. names: scheduler names that are served; guess: see the module.
+
+    Raises `ApiError` where nodes, pods, groups or queues may not be read; what else may not be read is told and left
+    out.
+    """
+    store = Store()
+    now = time.time()
+    events: list[feed.Event] = [feed.NodeSet(node) for node in await reading.nodes(client)]
+    events += [feed.GroupSet(group) for group in await reading.groups(client, None)]
+    events += [feed.QueueSet(queue) for queue in await reading.queues(client)]
+    for name, queue, labels in await reading.namespaces(client):
+        events.append(feed.NamespaceSet(name, queue, labels))
+    events += await _lesser(client, "priorities of groups", _priorities)
+    events += await _lesser(client, "disruption budgets", _budgets)
+    events += served(await reading.pods(client, None), names, guess=guess)
+    events += await _lesser(client, "volumes", reading.storage)
+    events += await _lesser(client, "open bind requests", _requests)
+    store.apply([*events, feed.Synced()], now)
+    return store.snapshot(now, owners=True)
+
+
+def served(pods: list[tuple[Pod, Shape]], names: tuple[str, ...], *, guess: bool) -> list[feed.Event]:
+    """Return the pods as events, those that Muster serves marked."""
+    known = frozenset(names)
+    if guess:
+        known |= {pod.scheduler_name for pod, _ in pods if pod.group} - {OTHERS}
+    events: list[feed.Event] = [feed.ShapeSet(shape) for shape in {shape.key: shape for _, shape in pods}.values()]
+    return events + [feed.PodSet(replace(pod, ours=pod.scheduler_name in known)) for pod, _ in pods]
+
+
+async def _lesser(
+    client: ApiClient, what: str, call: Callable[[ApiClient], Awaitable[Sequence[feed.Event]]]
+) -> list[feed.Event]:
+    """Return what may be missing without making the rest wrong; a refusal is told."""
+    try:
+        found = await call(client)
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        if error.status == 403:
+            note(f"{what} are not looked at: {error}")
+        return []
+    return list(found)
+
+
+async def _priorities(client: ApiClient) -> list[feed.Event]:
+    raws = await reading.items(client, path_of("scheduling.k8s.io", "v1", "priorityclasses"))
+    return [feed.PriorityClassSet(*core.decode_priority_class(raw)) for raw in raws]
+
+
+async def _budgets(client: ApiClient) -> list[feed.Event]:
+    raws = await reading.items(client, path_of("policy", "v1", "poddisruptionbudgets"))
+    found: list[feed.Event] = []
+    for raw in raws:
+        try:
+            found.append(feed.BudgetSet(budgets.decode_budget(raw)))
+        except core.Undecodable as error:
+            complain(str(error))
+    return found
+
+
+async def _requests(client: ApiClient) -> list[feed.Event]:
+    assembler = Assembler()
+    found: dict[str, feed.Event] = {}
+    for raw in await reading.items(client, path_of("scheduling.muster.sh", "v1alpha1", "bindrequests")):
+        try:
+            request = assembler.offer(bytes(raw))
+        except BadRequest as error:
+            complain(str(error))
+            continue
+        if request is not None:
+            found[request.name] = feed.RequestSet(request)
+    return list(found.values())

@@ -1,0 +1,147 @@
+"""How the cluster stands divided: the tree of queues with what each holds, wants and is owed, resource by resource.
+
+Decided here: which resources are told of a queue (those that count for it or for a queue below it), and what counts as
+borrowed: what it holds above what it deserves, where that counts. The numbers are those of the session's own book.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler.framework.book import rows_of
+from scheduler.framework.bookkeeping import asked_by
+from scheduler.framework.session import Session
+from scheduler.model.filling import CEILING
+from scheduler.model.quota import owed, shifts, subtree
+from scheduler.model.resources import Amounts, add
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One resource of one queue, over the queue and all below it, in the units of the model; None: unlimited.
+
+    guarantee, deserved, limit: as they count, so that an inner queue that says nothing has what those below it have.
+    used: also by pods that are about to go. waiting: asked for by ungated members that wait. entitled: to how much.
+    owed: how much it may hold without giving back. weight: thousandths. used_share: the part of the capacity that it
+    used lately, 0 to 1, and factor what that does to the weight; None where no account is kept. decayed: in
+    resource seconds.
+    """
+
+    resource: str
+    guarantee: int
+    deserved: int | None
+    limit: int | None
+    used: int
+    waiting: int
+    entitled: int
+    owed: int | None
+    borrowed: int
+    weight: int
+    decayed: int | None = None
+    used_share: float | None = None
+    factor: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One queue of the tree. fault: why it does not take part ("" = it does); then it has no shares."""
+
+    name: str
+    parent: str
+    depth: int
+    state: str
+    priority: int
+    shares: tuple[Share, ...] = ()
+    fault: str = ""
+
+
+def standings(session: Session) -> tuple[Standing, ...]:
+    """Return the queues from the root down, those below one queue by name, each followed by what is below it."""
+    book, tree = session.book, session.book.tree
+    found: list[Standing] = []
+    tables = _Tables(session)
+
+    def visit(name: str, parent: str, depth: int) -> None:
+        closed = tree.closed(name)
+        state = closed[1] if closed is not None else "Open"
+        row = tree.index.get(name)
+        if row is None:
+            fault = tree.fault_of(name)
+            text = "" if fault is None else fault.message if fault.queue == name else f"{fault.queue}: {fault.message}"
+            found.append(Standing(name, parent, depth, state, session.queue(name).priority, fault=text or "not there"))
+        else:
+            found.append(Standing(name, parent, depth, state, book.tree.queues[row].priority, tables.of(row)))
+        for below in tree.children(name):
+            visit(below, name, depth + 1)
+
+    visit(tree.names[tree.structure.root], "", 0)
+    told = {one.name for one in found}
+    for name in sorted(tree.out):  # what stands in no line to the root: a missing parent, a cycle
+        if name not in told:
+            fault = tree.out[name]
+            text = fault.message if fault.queue == name else f"{fault.queue}: {fault.message}"
+            found.append(Standing(name, tree.above.get(name, ""), 0, tree.state[name], 0, fault=text))
+    return tuple(found)
+
+
+class _Tables:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        book = session.book
+        tree, resources = book.tree, book.ground.resources
+        asked: dict[str, list[Amounts]] = {}
+        for state in session.waiting.values():
+            asked.setdefault(session.queue_of(state), []).append(asked_by(session, state))
+        own = rows_of({queue: add(*parts) for queue, parts in asked.items()}, tree, resources)
+        self._waiting = subtree(tree.structure, own)
+        self._fields = tree.fields(resources)
+        self._owed = owed(tree.structure, self._fields)
+        demand = rows_of(session.snapshot.queue_usage, tree, resources) + own
+        fair = session.hooks.fair_share
+        self._history = session.cache.usage.history(book.ground.total, fair)
+        self._shifts = shifts(tree.structure, self._fields, demand, self._history)
+        there = (book.ground.total > 0) | (book.used > 0).any(axis=0) | (own > 0).any(axis=0)
+        self._told = (subtree(tree.structure, book.ground.counts.astype(np.int64)) > 0) & there
+
+    def of(self, row: int) -> tuple[Share, ...]:
+        session, book = self._session, self._session.book
+        ground = book.ground
+        is_root = row == ground.tree.structure.root
+        decayed, at = session.cache.usage.of(ground.tree.names[row])
+        seconds = dict(decayed)
+
+        def share(column: int) -> Share:
+            name = ground.resources[column]
+            kept = at > 0 and self._history is not None
+            return Share(
+                resource=name,
+                guarantee=int(ground.kept[row, column]),
+                deserved=_finite(ground.total[column] if is_root else self._deserved(row, column)),
+                limit=_finite(ground.limit[row, column]),
+                used=int(book.used[row, column]),
+                waiting=int(self._waiting[row, column]),
+                entitled=int(ground.entitled[row, column]),
+                owed=_finite(ground.owed[row, column]),
+                borrowed=self._borrowed(row, column),
+                weight=int(self._fields.weight[row, column]),
+                decayed=seconds.get(name, 0) if at else None,
+                used_share=float(self._history.used[row, column]) if kept and self._history is not None else None,
+                factor=round(float(self._shifts[row, column]), 3) if kept else None,
+            )
+
+        return tuple(share(int(column)) for column in np.flatnonzero(self._told[row]))
+
+    def _borrowed(self, row: int, column: int) -> int:
+        book = self._session.book
+        if not book.ground.counts[row, column]:
+            return 0
+        return max(0, int(book.used[row, column]) - self._deserved(row, column))
+
+    def _deserved(self, row: int, column: int) -> int:
+        return int(self._owed[row, column])
+
+
+def _finite(value: int) -> int | None:
+    return int(value) if value < CEILING else None
