@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from scheduler.cluster import feed
-from scheduler.cluster.accounts import Accounts, Charge
+from scheduler.cluster.accounts import Accounts, Charge, Singles
 from scheduler.cluster.departures import Departures
 from scheduler.cluster.members import group_key, group_state, holder, queue_of
 from scheduler.cluster.node_table import GrowingTable
+from scheduler.cluster.refusals import VICTIMS_REMAIN, Refusals
 from scheduler.cluster.setbacks import Setbacks
 from scheduler.cluster.sharing import Sharing
 from scheduler.cluster.storage import StorageBook
@@ -31,17 +32,10 @@ from scheduler.model.nodes import HOSTNAME, Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
 from scheduler.model.rejections import rejected
-from scheduler.model.snapshot import NoGood, Snapshot
+from scheduler.model.snapshot import Snapshot
 
-REJECTION_COOL_DOWN = 30.0
-"""Seconds for which a node takes no pod of a shape that its kubelet has just rejected."""
 SPARE_SHAPES = 1000
 """Shapes without a pod that are kept before they are swept; the io process sends one again when it is used again."""
-_FIRST_BACK_OFF, _LAST_BACK_OFF = 1.0, 60.0
-LONGEST_REST = 3600.0
-"""Seconds for which at most a gang keeps away from a node whose victims do not go; the first time it is a minute."""
-VICTIMS_REMAIN = "VictimsRemain"
-"""The binder's word for that."""
 
 
 class Store:
@@ -62,12 +56,9 @@ class Store:
         self._key_of: dict[str, str] = {}
         self._members: dict[str, dict[str, None]] = {}
         self._by_owner: dict[str, dict[str, None]] = {}
-        self._on_node: dict[str, dict[str, None]] = {}
-        self._charged: dict[str, Charge] = {}
-        self._accounts = Accounts()
+        self._accounts = Accounts(self._table)
         self._queue_names: dict[str, str] = {}
-        self._singles: dict[str, tuple[Pod, str]] = {}
-        self._singles_seen: dict[str, tuple[Pod, str]] | None = None
+        self._singles = Singles()
         self._releasing: dict[str, Pod] = {}
         self._departures = Departures()
         self._now = 0.0
@@ -84,8 +75,7 @@ class Store:
         self._requests: dict[str, BindRequest] = {}
         self._settled: dict[str, set[int]] = {}
         self._starting: dict[str, dict[str, None]] = {}
-        self._no_goods: list[NoGood] = []
-        self._back_off: dict[tuple[str, str], float] = {}
+        self._refusals = Refusals()
         self._setbacks = Setbacks()
         self._nominated: dict[str, Pod] = {}
         self._foreign: dict[str, dict[str, None]] = {}
@@ -192,9 +182,7 @@ class Store:
         self._nodes[node.name] = node
         self._table.set_node(node)
         if fresh:
-            for uid in self._on_node.get(node.name, {}):
-                charged = self._charged[uid]
-                self._table.charge(node.name, charged.amounts, 1, charged.unstated)
+            self._accounts.node_came(node.name)
         self.changed = True
 
     def _set_pod(self, pod: Pod, now: float) -> None:
@@ -219,12 +207,12 @@ class Store:
         self._recharge(pod)
         cause = rejected(pod)
         if cause and not (old is not None and rejected(old)):
-            self._no_goods.append(NoGood(node=pod.node, until=now + REJECTION_COOL_DOWN, cause=cause, shape=pod.shape))
+            self._refusals.reject(pod, cause, now)
         self.changed = True
 
     def _placed(self) -> Iterator[tuple[Pod, str]]:
         """Every pod that is charged to a node."""
-        return ((self._pods[uid], charged.node) for uid, charged in self._charged.items() if uid in self._pods)
+        return ((self._pods[uid], node) for uid, node in self._accounts.placed() if uid in self._pods)
 
     def _owners(self) -> dict[str, dict[str, int]]:
         """Where the living pods of each controller are that has waiting ones."""
@@ -233,8 +221,8 @@ class Store:
         for owner in sorted(waiting):
             nodes = found[owner] = {}
             for uid in self._by_owner.get(owner, ()):
-                if uid in self._charged and not self._pods[uid].deleting:
-                    node = self._charged[uid].node
+                if uid in self._accounts and not self._pods[uid].deleting:
+                    node = self._accounts[uid].node
                     nodes[node] = nodes.get(node, 0) + 1
         return found
 
@@ -272,10 +260,10 @@ class Store:
         self._assumed.pop(uid, None)
         self._nominated.pop(uid, None)
         self._releasing.pop(uid, None)
-        self._set_single(uid, None)
+        self._singles.drop(uid)
         self._storage.drop_pod(uid)
         self._tallies.drop_pod(uid)
-        self._uncharge(uid)
+        self._accounts.set(uid, None)
         self._leave(uid)
         self._drop_foreign(pod)
         owned = self._by_owner.get(pod.owner_uid)
@@ -327,17 +315,6 @@ class Store:
             known = self._queue_names[key] = queue_of(self._groups.get(key), (pod,), self._namespaces.get)
         return known
 
-    def _set_single(self, uid: str, pod: Pod | None, queue: str = "") -> None:
-        """Keep a bound pod that is a group of one, with its queue, or forget it."""
-        known = self._singles.get(uid)
-        if pod is None:
-            if known is not None:
-                del self._singles[uid]
-                self._singles_seen = None
-        elif known is None or known[0] is not pod or known[1] != queue:
-            self._singles[uid] = (pod, queue)
-            self._singles_seen = None
-
     def _charge_of(self, pod: Pod) -> Charge | None:
         if pod.finished:
             return None
@@ -361,26 +338,7 @@ class Store:
         self._tallies.set_pod(pod, want.node if want is not None else "")
         if pod.volumes is not None:
             self._storage.set_pod(pod, want.node if want is not None else "")
-        if want == self._charged.get(pod.uid):
-            return
-        self._uncharge(pod.uid)
-        if want is None:
-            return
-        self._charged[pod.uid] = want
-        self._on_node.setdefault(want.node, {})[pod.uid] = None
-        self._table.charge(want.node, want.amounts, 1, want.unstated)
-        self._accounts.charge(want, 1)
-
-    def _uncharge(self, uid: str) -> None:
-        charged = self._charged.pop(uid, None)
-        if charged is None:
-            return
-        there = self._on_node[charged.node]
-        del there[uid]
-        if not there:
-            del self._on_node[charged.node]
-        self._table.charge(charged.node, charged.amounts, -1, charged.unstated)
-        self._accounts.charge(charged, -1)
+        self._accounts.set(pod.uid, want)
 
     # -- assumptions ----------------------------------------------------------------------------------------------
 
@@ -467,33 +425,18 @@ class Store:
             if any(failure.cause == VICTIMS_REMAIN for failure in outcome.failures):
                 self._avoid(gang, now)
             for failure in outcome.failures:
-                self._refuse(failure.uid, failure.node, failure.cause, request.name, now)
+                self._refuse(failure.uid, failure.node, failure.cause, now)
 
     def _avoid(self, gang: Place, now: float) -> None:
         """Keep a gang from the nodes whose victims did not go in all the time that they had; it may go elsewhere."""
         there = (victim for victim in gang.victims if (pod := self._pods.get(victim.uid)) and not pod.finished)
-        nodes = sorted({victim.node for victim in there})
-        known = {(bad.uid, bad.node) for bad in self._no_goods if bad.until > now}
-        for uid in [assignment.uid for assignment in gang.assignments]:
-            if uid not in self._pods or self._pods[uid].node:
-                continue
-            for node in nodes:
-                if (uid, node) in known:
-                    continue
-                wait = min(LONGEST_REST, max(_LAST_BACK_OFF, self._back_off.get((uid, node), 0.0) * 2))
-                self._back_off[(uid, node)] = wait
-                self._no_goods.append(NoGood(node=node, until=now + wait, cause=VICTIMS_REMAIN, uid=uid))
-                self.changed = True
+        uids = [one.uid for one in gang.assignments if one.uid in self._pods and not self._pods[one.uid].node]
+        if self._refusals.avoid(uids, sorted({victim.node for victim in there}), now):
+            self.changed = True
 
-    def _refuse(self, uid: str, node: str, cause: str, request: str, now: float) -> None:
-        if uid not in self._pods or self._pods[uid].node:
-            return
-        if any(known.uid == uid and known.node == node and known.until > now for known in self._no_goods):
-            return
-        wait = min(_LAST_BACK_OFF, self._back_off.get((uid, node), _FIRST_BACK_OFF / 2) * 2)
-        self._back_off[(uid, node)] = wait
-        self._no_goods.append(NoGood(node=node, until=now + wait, cause=cause, uid=uid))
-        self.changed = True
+    def _refuse(self, uid: str, node: str, cause: str, now: float) -> None:
+        if uid in self._pods and not self._pods[uid].node and self._refusals.refuse(uid, node, cause, now):
+            self.changed = True
 
     def _drop_request(self, name: str) -> None:
         request = self._requests.pop(name, None)
@@ -526,7 +469,7 @@ class Store:
 
     def next_due(self) -> float | None:
         """The time at which a cool-down ends and waiting groups should be looked at again, or None."""
-        return min((*(bad.until for bad in self._no_goods), *self._setbacks.due()), default=None)
+        return min((*self._refusals.due(), *self._setbacks.due()), default=None)
 
     def _refresh(self, key: str) -> None:
         members = [self._pods[uid] for uid in self._members.get(key, ())]
@@ -552,11 +495,13 @@ class Store:
         if state is None:
             self._states.pop(key, None)
             for pod in members:
-                alive = pod.node and not pod.finished and not pod.deleting
-                self._set_single(pod.uid, pod if alive else None, self._queue_names.get(key, ""))
+                if pod.node and not pod.finished and not pod.deleting:
+                    self._singles.keep(pod, self._queue_names.get(key, ""))
+                else:
+                    self._singles.drop(pod.uid)
         else:
             for pod in members if self._singles else ():
-                self._set_single(pod.uid, None)
+                self._singles.drop(pod.uid)
             if state.ever_ran:
                 self._ran.add(state.group.uid)
             else:
@@ -589,14 +534,9 @@ class Store:
 
     def _going(self, leaving: frozenset[str]) -> tuple[tuple[Pod, str], ...]:
         """Pods that are being deleted or about to be evicted and still hold their node, with their queue."""
-        about = (uid for uid in leaving if uid in self._charged and uid not in self._assumed)
+        about = (uid for uid in leaving if uid in self._accounts and uid not in self._assumed)
         found = sorted({*self._releasing, *about})
-        return tuple((self._pods[uid], self._charged[uid].queue) for uid in found)
-
-    def _singles_view(self) -> dict[str, tuple[Pod, str]]:
-        if self._singles_seen is None:
-            self._singles_seen = dict(self._singles)
-        return self._singles_seen
+        return tuple((self._pods[uid], self._accounts[uid].queue) for uid in found)
 
     def snapshot(self, now: float, *, owners: bool = False) -> Snapshot:
         """Return the cluster as of now and clear `changed`. owners: also where the pods of each controller are."""
@@ -606,10 +546,6 @@ class Store:
         for key in self._dirty:
             self._refresh(key)
         self._dirty.clear()
-        live = [bad for bad in self._no_goods if bad.until > now and (not bad.uid or bad.uid in self._pods)]
-        if len(live) != len(self._no_goods):
-            self._no_goods = live
-            self._back_off = {key: wait for key, wait in self._back_off.items() if key[0] in self._pods}
         if not self._in_order:  # a dict keeps its order when entries go or change: only new keys need sorting
             self._states, self._in_order = dict(sorted(self._states.items())), True
         self._generation += 1
@@ -631,11 +567,11 @@ class Store:
             usage=dict(self._accounts.usage),
             queue_usage=dict(self._accounts.queues),
             foreign=self._accounts.foreign,
-            singles=self._singles_view(),
+            singles=self._singles.view(),
             leaving=leaving,
             releasing=self._going(leaving),
-            holds=self._departures.holds(now, self._owned, lambda pod: pod.uid in self._charged),
-            no_goods=tuple(sorted(live, key=lambda bad: (bad.node, bad.uid, bad.shape, bad.until))),
+            holds=self._departures.holds(now, self._owned, lambda pod: pod.uid in self._accounts),
+            no_goods=self._refusals.live(now, self._pods),
             foreign_nominated=tuple(sorted(self._nominated.values(), key=lambda pod: pod.uid)),
             dialects=tuple(sorted(name for name, active in self._dialects.items() if active)),
             owners=self._owners() if owners else {},

@@ -238,7 +238,7 @@ def test_a_node_that_refused_a_pod_is_not_tried_for_it_again_until_the_cool_down
     w = world().node("a", gpu=2).node("b", gpu=1)
     w.gang("g", 2)
     w.flush()
-    w.store._no_goods.append(NoGood(node="a", until=w.now + 10, cause="NodeGone", uid="uid-g-0"))
+    w.store._refusals._known.append(NoGood(node="a", until=w.now + 10, cause="NodeGone", uid="uid-g-0"))
     result = w.session()
     assert w.placed == {"g-0": "b", "g-1": "a"}
     assert result.wake_at == w.now + 10
@@ -267,7 +267,7 @@ def test_a_shape_that_a_kubelet_refused_waits_with_that_reason() -> None:
     w = world().node("a", gpu=2)
     w.gang("g", 2)
     w.flush()
-    w.store._no_goods.append(NoGood(node="a", until=w.now + 10, cause="OutOfcpu", shape=shape(gpu=1).key))
+    w.store._refusals._known.append(NoGood(node="a", until=w.now + 10, cause="OutOfcpu", shape=shape(gpu=1).key))
     w.session()
     verdict = w.verdict("g")
     assert verdict is not None

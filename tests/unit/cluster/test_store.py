@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.cluster import feed
-from scheduler.cluster.store import REJECTION_COOL_DOWN, SPARE_SHAPES, Store
+from scheduler.cluster.refusals import REJECTION_COOL_DOWN
+from scheduler.cluster.store import SPARE_SHAPES, Store
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
 from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.decisions import Assignment, Place, Victim
