@@ -35,9 +35,9 @@ test: check controlplane ## Everything that an issue needs before it lands: unit
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not slow and not kubelet and not alone"
 	$(PYTEST) -m "(kubelet or alone) and not slow"
 
-test-all: check controlplane ## test, and what takes longer
-	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not kubelet and not alone"
-	$(PYTEST) -m "kubelet or alone"
+test-all: check controlplane ## test on new random examples, and what takes longer
+	EXPLORE=1 $(PYTEST) -n $(WORKERS) --dist loadgroup -m "not kubelet and not alone"
+	EXPLORE=1 $(PYTEST) -m "kubelet or alone"
 
 .PHONY: controlplane
 controlplane: setup ## Build the real control plane for tests (cached outside the tree; minutes the first time)

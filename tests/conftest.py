@@ -1,5 +1,6 @@
 """Fixtures that every test below this directory may ask for, and what holds on every machine that runs them."""
 
+import os
 import signal
 
 from hypothesis import HealthCheck, settings
@@ -11,5 +12,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How fast a busy machine makes examples is no property of the code.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A change lands on the same examples every time; `make test-all` looks for new ones (EXPLORE=1).
+settings.register_profile(
+    "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="EXPLORE" not in os.environ
+)
 settings.load_profile("busy")
