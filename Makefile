@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest
 WORKERS ?= 2
+STORY ?= gang
 
 .PHONY: help setup demo check test test-all unit bench differential playground clean
 
@@ -22,8 +23,8 @@ $(VENV)/.installed: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: setup ## Play the seed story on the embedded control plane
-	@$(BIN)/muster demo
+demo: setup ## Play a story on the embedded control plane (STORY=gang, or STORY=queues: three teams on 8 GPUs)
+	@$(BIN)/muster demo --story $(STORY)
 
 check: setup ## Lint, types and import contracts
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""`muster demo`: the seed story on an embedded control plane, with the scheduler as a process of its own.
+"""`muster demo`: a story on an embedded control plane, with the scheduler as a process of its own.
 
 Decided here: what is started for the story, how it ends, and the exit code: 0 the story held, 1 it did not, 2 it could
 not be played here, 130 it was interrupted. Invariant: whatever happens, nothing that was started is left running.
@@ -12,11 +12,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.cli import story
+from scheduler.cli import queue_story, story
 from scheduler.cli.output import FAILED, OK, USAGE, complain
 from scheduler.cli.screen import LiveScreen, PlainScreen, open_screen
 from scheduler.cli.shipped import NotShipped, shipped
@@ -31,8 +32,19 @@ _LINGER = 2.0
 _LOG_LINES = 20
 
 
-def play() -> int:
-    """Play the story on stdout; exit code."""
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A story, and on how many worker nodes of two GPUs each it begins."""
+
+    tell: Callable[[Stage, story.AddNodes], Awaitable[None]]
+    nodes: int
+
+
+STORIES = {"gang": Told(story.tell, 2), "queues": Told(queue_story.tell, queue_story.NODES)}
+
+
+def play(name: str = "gang") -> int:
+    """Play one of `STORIES` on stdout; exit code."""
     import uvloop
 
     started = time.monotonic()
@@ -41,7 +53,7 @@ def play() -> int:
         try:
             with (Path(scratch) / "playground.log").open("w") as file, open_screen(sys.stdout) as screen:
                 logs.configure("json", file=file)  # what the fakes log must not disturb the table
-                count = uvloop.run(_play(Path(scratch), log, screen))
+                count = uvloop.run(_play(STORIES[name], Path(scratch), log, screen))
         except NotShipped as error:
             complain(str(error))
             return USAGE
@@ -56,21 +68,23 @@ def play() -> int:
     return OK
 
 
-async def _play(directory: Path, log: Path, screen: LiveScreen | PlainScreen) -> int:
+async def _play(told: Told, directory: Path, log: Path, screen: LiveScreen | PlainScreen) -> int:
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    screen.say("an API server in memory, 2 worker nodes with 2 GPUs each, and Muster")
-    playground = Playground(nodes=worker_nodes(1, 2), crds=[shipped("config/crd")])
+    screen.say(f"an API server in memory, {told.nodes} worker nodes with 2 GPUs each, and Muster")
+    playground = Playground(nodes=worker_nodes(1, told.nodes), crds=[shipped("config/crd")])
     async with playground:
         kubeconfig = playground.server.write_kubeconfig(directory / "kubeconfig")
         async with running_scheduler(kubeconfig, log):
-            return await tell_story(playground, screen)
+            return await tell_story(playground, screen, told)
 
 
-async def tell_story(playground: Playground, screen: LiveScreen | PlainScreen, *, within: float = 20.0) -> int:
-    """Tell the story to a playground of two worker nodes; return how many expectations it met.
+async def tell_story(
+    playground: Playground, screen: LiveScreen | PlainScreen, told: Told = STORIES["gang"], *, within: float = 20.0
+) -> int:
+    """Tell a story to a playground with the worker nodes that it begins with; return how many expectations it met.
 
     Raises `StoryBroken`: also where no scheduler runs, after `within` seconds of nothing.
     """
@@ -83,7 +97,7 @@ async def tell_story(playground: Playground, screen: LiveScreen | PlainScreen, *
         screen.say(f"{count} more worker nodes join")
 
     async with Stage(playground.url, screen, resource=story.GPU, within=within, linger=linger) as stage:
-        await story.tell(stage, add_nodes)
+        await told.tell(stage, add_nodes)
         return stage.expectations
 
 

@@ -56,6 +56,13 @@ class Data(enum.StrEnum):
     YAML = "yaml"
 
 
+class StoryName(enum.StrEnum):
+    """What `muster demo` plays."""
+
+    GANG = "gang"
+    QUEUES = "queues"
+
+
 class Kind(enum.StrEnum):
     """What `muster get` lists."""
 
@@ -120,11 +127,15 @@ def brain(fd: Annotated[int, typer.Option("--fd", help="Inherited socket of the 
 
 
 @app.command()
-def demo() -> None:
-    """Play the seed story on an embedded control plane; the exit status says whether the story held."""
+def demo(
+    story: Annotated[
+        StoryName, typer.Option("--story", help="gang, or queues: three teams on 8 GPUs.")
+    ] = StoryName.GANG,
+) -> None:
+    """Play a story on an embedded control plane; the exit status says whether the story held."""
     from scheduler.cli.demo import play
 
-    raise typer.Exit(play())
+    raise typer.Exit(play(story.value))
 
 
 @app.command()

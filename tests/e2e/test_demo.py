@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from scheduler.cli.demo import tell_story, worker_nodes
+from scheduler.cli.demo import STORIES, tell_story, worker_nodes
 from scheduler.cli.screen import PlainScreen
 from scheduler.cli.stage import StoryBroken
 from scheduler.playground.run import Playground
@@ -29,11 +29,11 @@ MARK = "MUSTER_TEST_DEMO"
 class Demo:
     """The command, with a mark in its environment by which its children are known."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, *words: str) -> None:
         self.scratch = scratch
         self.mark = f"{os.getpid()}-{time.monotonic_ns()}"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "scheduler", "demo"],
+            [sys.executable, "-m", "scheduler", "demo", *words],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, MARK: self.mark, "TMPDIR": str(scratch)},
         )  # fmt: skip
@@ -66,8 +66,8 @@ class Demo:
 
 
 @pytest.fixture
-def demo(tmp_path: Path) -> Iterator[Demo]:
-    made = Demo(tmp_path)
+def demo(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Demo]:
+    made = Demo(tmp_path, *getattr(request, "param", ()))
     yield made
     for process in made.processes():
         process.kill()
@@ -88,6 +88,27 @@ def test_the_story_holds_in_under_a_minute_and_leaves_nothing(demo: Demo) -> Non
         "holds its GPU for nothing: 1 of 4 bound, 3 wait",
         "no deadlock: ",
         "The story held: 10 expectations",
+    ):
+        assert fact in out
+    assert demo.processes() == []
+    assert list(demo.scratch.iterdir()) == []
+
+
+@pytest.mark.parametrize("demo", [("--story", "queues")], indirect=True)
+def test_the_story_of_queues_holds_in_under_a_minute_and_leaves_nothing(demo: Demo) -> None:
+    started = time.monotonic()
+    code, out, err = demo.finish()
+    assert code == 0, out + err
+    assert time.monotonic() - started < 60
+    assert err == ""
+    for fact in (
+        "sweep runs on all 8 GPUs: research deserves 4 and borrows 4",
+        "exactly 3 pods of sweep's surplus were evicted; it goes on with 5",
+        "everybody has what they deserve: research 4, inference 3, students 1",
+        "WaitingForQuota: needs 2 example.com/gpu; queue students",
+        "sweep grew to 7 pods on its own",
+        "pair has both GPUs of a node",
+        "The story held: 7 expectations",
     ):
         assert fact in out
     assert demo.processes() == []
@@ -119,4 +140,12 @@ async def test_without_a_scheduler_the_story_does_not_hold() -> None:
     async with Playground(nodes=worker_nodes(1, 2), crds=[CRDS]) as playground:
         with pytest.raises(StoryBroken, match=r"3 pods of gpu-hog run; seen: gpu-hog-\S+ Pending"):
             await tell_story(playground, PlainScreen(shown), within=5.0)
+    assert "ok:" not in shown.getvalue()
+
+
+async def test_without_a_scheduler_the_story_of_queues_does_not_hold() -> None:
+    shown = io.StringIO()
+    async with Playground(nodes=worker_nodes(1, 4), crds=[CRDS]) as playground:
+        with pytest.raises(StoryBroken, match=r"all 8 pods of sweep run; seen: sweep-\S+ Pending"):
+            await tell_story(playground, PlainScreen(shown), STORIES["queues"], within=5.0)
     assert "ok:" not in shown.getvalue()
