@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, relate
+from scheduler.actions.candidates import Candidate, herd, min_runtime
 from scheduler.actions.evicting import commit, evict_for
-from scheduler.actions.making_room import make_room_for
+from scheduler.actions.making_room import BASE_WORK, make_room_for
 from scheduler.actions.placing import problem_of
 from scheduler.actions.rehousing import is_free
-from scheduler.actions.rights import Candidate, Rights, budgets_of, candidate_of, min_runtime, permitted
+from scheduler.actions.rights import Rights, budgets_of, permitted
 from scheduler.actions.room import gang_of, resident_of, rows_of
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
@@ -56,8 +57,12 @@ def movable(session: Session, ask: Ask) -> Rights | None:
     for queue in session.cache.residents.queues():
         at = book.tree.index.get(queue)
         protected = 0.0 if at is None else min_runtime(session, at, against_others=True)
-        for running in session.cache.residents.of_queue(queue):
-            candidate = candidate_of(session, running, protected) if running.key != ask.state.key else None
+        there = herd(session, queue, protected)
+        others = np.ones(len(there.candidates), dtype=np.bool_)
+        if ask.state.key in there.position:
+            others[there.position[ask.state.key]] = False
+        for number in there.of(others).tolist():
+            candidate = there.candidates[number]
             if candidate is not None and (moving := _moving(session, candidate)) is not None:
                 found.append(moving)
     allowed = permitted(session, ask, found)
@@ -86,6 +91,7 @@ def _moving(session: Session, candidate: Candidate) -> Candidate | None:
 
 def move_for(session: Session, ask: Ask, rights: Rights) -> bool:
     """Place the ask with as few moves as it takes; return whether that was possible."""
+    session.work_left -= BASE_WORK + sum(len(one.pods) for one in rights.candidates)
     relations = relate(session, ask)
     if isinstance(relations, Verdict) or relations:
         return False  # what members ask of other pods would change with every move

@@ -13,9 +13,12 @@ import numpy as np
 
 from scheduler.actions.ask import Ask
 from scheduler.actions.attempt import spelled
+from scheduler.actions.candidates import lost
+from scheduler.actions.making_room import BASE_WORK
 from scheduler.actions.rehousing import rehoused
-from scheduler.actions.rights import Rights
+from scheduler.actions.rights import Rights, narrowed
 from scheduler.actions.room import Room, room_for
+from scheduler.actions.singles import ask_single
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Victim
@@ -25,24 +28,29 @@ from scheduler.placement import MadeRoom, Placement, make_room
 
 def evict_for(session: Session, ask: Ask, rights: Rights) -> bool:
     """Place the ask with as few evictions as it takes; return whether that was possible."""
-    room = room_for(session, ask, rights)
-    if room is None:
-        return False
-    answer = make_room(room.problem)
+    found = ask_single(session, ask, rights)
+    if found is None:
+        narrower = narrowed(session, ask, rights)
+        room = room_for(session, ask, narrower) if narrower is not None else None
+        if room is None:
+            return False
+        session.work_left -= BASE_WORK + len(room.pods)
+        found = room, make_room(room.problem)
+    room, answer = found
     if not isinstance(answer, MadeRoom):
         session.count("room_searches_total", action=rights.why, result="none" if answer.proven else "unknown")
         return False
     session.count("room_searches_total", action=rights.why, result="optimal" if answer.optimal else "minimal")
-    _carry_out(session, ask, rights, room, answer)
+    _carry_out(session, ask, rights.why, room, answer)
     return True
 
 
-def _carry_out(session: Session, ask: Ask, rights: Rights, room: Room, answer: MadeRoom) -> None:
+def _carry_out(session: Session, ask: Ask, why: str, room: Room, answer: MadeRoom) -> None:
     gone: dict[str, tuple[Running, list[Pod]]] = {}
     for number in answer.evicted:
         running = room.owners[number]
         gone.setdefault(running.key, (running, []))[1].append(room.pods[number])
-    commit(session, ask, answer.placement, [(one, tuple(pods)) for one, pods in gone.values()], rights.why)
+    commit(session, ask, answer.placement, [(one, tuple(pods)) for one, pods in gone.values()], why)
 
 
 def commit(
@@ -71,6 +79,7 @@ def commit(
         awaited = _awaited(session, {row for _, row in members}, {victim.uid for victim in victims}, why)
         statement.place(ask.state, len(members), members, (*victims, *awaited))
         statement.commit()
+    lost(session, [running for running, _ in gone])
     session.count("pods_evicted_total", float(len(victims)), action=why)
     for uid, node in homes.items():
         row = session.row(node)

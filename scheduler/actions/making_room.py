@@ -20,6 +20,8 @@ from scheduler.model.groups import GroupState
 
 WORK = 400_000
 """Running pods that the searches of one session may look at together."""
+BASE_WORK = 1_000
+"""What one search costs beside the pods that it looks at, in such pods."""
 FIRST_REST, LAST_REST = 1.0, 10.0
 """Seconds between two searches for a group for which nothing was found, although something has changed."""
 
@@ -101,7 +103,6 @@ def _try(session: Session, name: str, state: GroupState, rule: Rule, serve: Serv
         if session.work_left <= 0:
             session.wake_no_later_than(session.now)
             return
-        session.work_left -= sum(len(candidate.pods) for candidate in rights.candidates)
         if serve(session, ask, rights):
             wants(session).pop(state.key, None)
             session.verdicts.pop(state.key, None)

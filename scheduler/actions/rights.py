@@ -14,39 +14,28 @@ Which set is taken is decided by placement. Rights only ever shrink: `may_evict`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import is_
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask
+from scheduler.actions.candidates import Candidate, Flags, Herd, Ints, herd_of
 from scheduler.framework.protocols import Only
-from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
-from scheduler.model.pods import Pod
 from scheduler.model.selecting import selects
-
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A running group of which something may go: `pods` of it; all of them together only with `whole`."""
-
-    running: Running
-    pods: tuple[Pod, ...]
-    whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
     """While a queue (with those below it) is over by these amounts, these candidates may be taken of it.
 
-    over: (column of the book, amount). members: numbers of candidates. keep: (column, most) of what may be taken in all
-    where a guarantee is kept.
+    over: (column of the book, amount). members: numbers of candidates. row: of the queue in the book.
     """
 
+    row: int
     members: tuple[int, ...]
     over: tuple[tuple[int, int], ...]
 
@@ -68,15 +57,33 @@ class Budgeted:
     most: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Candidates of one herd by their numbers there. whole: where queues let them go whole."""
+
+    herd: Herd
+    numbers: NDArray[np.intp]
+    whole: Flags
+
+    def candidates(self) -> list[Candidate]:
+        """Return them one by one."""
+        found = [one for number in self.numbers.tolist() if (one := self.herd.candidates[number]) is not None]
+        return [one if may else replace(one, whole=False) for one, may in zip(found, self.whole.tolist(), strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """Who may go for one group, and the rows that a set keeps."""
+    """Who may go for one group, and the rows that a set keeps. parts: where the candidates come from, in order.
+
+    Plugins and budgets are asked by `narrowed`.
+    """
 
     why: str
     candidates: tuple[Candidate, ...]
     shares: tuple[Share, ...] = ()
     limits: tuple[Limit, ...] = ()
-    budgets: tuple[Budgeted, ...] = field(default=())
+    budgets: tuple[Budgeted, ...] = ()
+    parts: tuple[Part, ...] = field(default=(), compare=False)
 
 
 def preempting(session: Session, ask: Ask) -> Rights | None:
@@ -85,30 +92,24 @@ def preempting(session: Session, ask: Ask) -> Rights | None:
     queue = session.queue(session.queue_of(state))
     if row is None or queue.within_queue == "Never":
         return None
-    newer = queue.within_queue == "LowerOrNewerEqualPriority"
-
-    def lower(running: Running) -> bool:
-        if running.priority < state.priority:
-            return True
-        return newer and running.priority == state.priority and running.created > state.group.created
-
-    protected = min_runtime(session, row, against_others=False)
-    found = [
-        candidate
-        for running in session.cache.residents.of_queue(queue.name)
-        if running.key != state.key and lower(running) and (candidate := candidate_of(session, running, protected))
-    ]
-    found = permitted(session, ask, found)
-    if not found:
+    herd = herd_of(session, row, against_others=False)
+    lower = herd.priority < state.priority
+    if queue.within_queue == "LowerOrNewerEqualPriority":
+        lower |= (herd.priority == state.priority) & (herd.created > state.group.created)
+    if state.key in herd.position:
+        lower[herd.position[state.key]] = False
+    numbers = herd.of(lower)
+    if not numbers.size:
         return None
-    everyone = tuple(range(len(found)))
+    part = Part(herd, numbers, np.ones(numbers.size, dtype=np.bool_))
+    everyone = tuple(range(numbers.size))
     book = session.book
     asked = book.vector(ask.amounts)
     limits: list[Limit] = []
     for one in book.lineage(row):
         above = book.used[one] + asked - book.ground.limit[one]
         limits.extend(Limit(everyone, int(c), int(above[c])) for c in np.flatnonzero((asked > 0) & (above > 0)))
-    return Rights("preempt", tuple(found), limits=tuple(limits), budgets=budgets_of(session, found))
+    return Rights("preempt", tuple(part.candidates()), limits=tuple(limits), parts=(part,))
 
 
 def reclaiming(session: Session, ask: Ask) -> Rights | None:
@@ -136,23 +137,16 @@ def _reclaiming(session: Session, ask: Ask, most: Ints) -> Rights | None:
     owed = list(_within(session, row, asked, most))
     if len(owed) < 2:
         return None
-    found: list[Candidate] = []
+    found: list[Part] = []
     shares: list[Share] = []
     for below, above in pairwise(owed):
         for child in book.children(above):
             if child != below:
                 _collect(session, ask, child, asked, most, queue.reclaim == "LowerPriority", found, shares)
-    allowed = permitted(session, ask, found)
-    if not allowed:
+    if not found:
         return None
-    kept = {candidate.running.key: number for number, candidate in enumerate(allowed)}
-    shares = [
-        Share(tuple(kept[found[m].running.key] for m in share.members if found[m].running.key in kept), share.over)
-        for share in shares
-    ]
-    return Rights(
-        "reclaim", tuple(allowed), tuple(s for s in shares if s.members), budgets=budgets_of(session, allowed)
-    )
+    candidates = tuple(one for part in found for one in part.candidates())
+    return Rights("reclaim", candidates, tuple(shares), parts=tuple(found))
 
 
 def _within(session: Session, row: int, asked: Ints, most: Ints) -> Iterator[int]:
@@ -170,7 +164,7 @@ def _collect(
     asked: Ints,
     most: Ints,
     lower_only: bool,
-    found: list[Candidate],
+    found: list[Part],
     shares: list[Share],
 ) -> None:
     """Add the candidates of a queue and all below it, with the rows that hold there."""
@@ -179,72 +173,58 @@ def _collect(
     over = book.over(row, asked, most)
     if not over or not queue.reclaimable:
         return
-    first = len(found)
+    first = sum(part.numbers.size for part in found)
     children = book.children(row)
     for child in children:
         _collect(session, ask, child, asked, most, lower_only, found, shares)
     if not children:
-        protected = min_runtime(session, row, against_others=True)
-        columns = [column for column, _ in over]
-        for running in session.cache.residents.of_queue(queue.name):
-            if lower_only and running.priority >= ask.state.priority:
-                continue
-            candidate = candidate_of(session, running, protected)
-            if candidate is not None and _holds_any(session, candidate, columns):
-                found.append(_keeping_guarantee(session, candidate, row))
-    if len(found) > first:
-        shares.append(Share(tuple(range(first, len(found))), over))
+        herd = herd_of(session, row, against_others=True)
+        meant: Flags = np.asarray((herd.held[:, [column for column, _ in over]] > 0).any(axis=1))
+        if lower_only:
+            meant &= herd.priority < ask.state.priority
+        numbers = herd.of(meant)
+        if numbers.size:
+            found.append(_part(session, herd, numbers, row))
+    last = sum(part.numbers.size for part in found)
+    if last > first:
+        shares.append(Share(row, tuple(range(first, last)), over))
 
 
-def _holds_any(session: Session, candidate: Candidate, columns: list[int]) -> bool:
-    """Whether the candidate holds something of what its queue is over in."""
-    held = session.book.vector(candidate.running.holds(session.snapshot.shapes))
-    return bool(any(held[column] > 0 for column in columns))
-
-
-def _keeping_guarantee(session: Session, candidate: Candidate, row: int) -> Candidate:
-    """Let a group go whole only where that leaves every queue above it what it is guaranteed."""
+def _part(session: Session, herd: Herd, numbers: NDArray[np.intp], row: int) -> Part:
+    """Let groups of a queue go whole only where that leaves every queue above what it is guaranteed."""
     book = session.book
-    held = book.vector(candidate.running.holds(session.snapshot.shapes))
+    held = herd.held[numbers]
+    whole = np.ones(numbers.size, dtype=np.bool_)
     for one in book.lineage(row):
         if one == book.tree.structure.root:
             continue
         kept = book.ground.kept[one]
-        if bool(((kept > 0) & (held > 0) & (book.staying[one] - held < np.minimum(kept, book.staying[one]))).any()):
-            return Candidate(candidate.running, candidate.pods, whole=False)
-    return candidate
+        least = np.minimum(kept, book.staying[one])
+        whole &= ~((kept > 0) & (held > 0) & (book.staying[one] - held < least)).any(axis=1)
+    return Part(herd, numbers, whole)
 
 
-def candidate_of(session: Session, running: Running, protected: float) -> Candidate | None:
-    """Return what of a running group may go, or None."""
-    if not running.preemptible:
+def narrowed(session: Session, ask: Ask, rights: Rights) -> Rights | None:
+    """Return what plugins leave of the rights, with the disruption budgets that hold; None when nobody is left."""
+    found = permitted(session, ask, rights.candidates)
+    if not found:
         return None
-    pods = tuple(
-        pod
-        for pod in running.pods
-        if pod.preemptible is not False and pod.uid not in session.evicted and session.row(pod.node) is not None
+    if len(found) == len(rights.candidates) and all(map(is_, found, rights.candidates)):
+        return replace(rights, budgets=budgets_of(session, found))
+    new = {candidate.running.key: number for number, candidate in enumerate(found)}
+    old = [candidate.running.key for candidate in rights.candidates]
+
+    def left(members: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(new[old[member]] for member in members if old[member] in new)
+
+    shares = (replace(share, members=left(share.members)) for share in rights.shares)
+    return Rights(
+        rights.why,
+        tuple(found),
+        tuple(share for share in shares if share.members),
+        tuple(replace(limit, members=left(limit.members)) for limit in rights.limits),
+        budgets_of(session, found),
     )
-    if not pods:
-        return None
-    time = running.min_runtime if running.min_runtime is not None else protected
-    young = running.since + time > session.now if running.since else False
-    whole = not young and len(pods) == len(running.pods) and not running.fixed
-    if young:
-        session.look_again_at(running.since + time)
-    if not whole and len(running.pods) + running.fixed <= running.minimum:
-        return None
-    return Candidate(running, pods, whole)
-
-
-def min_runtime(session: Session, row: int, *, against_others: bool) -> float:
-    """Return the seconds for which groups of a queue are left alone: its own setting, or that of those above it."""
-    for one in session.book.lineage(row):
-        queue = session.queue(session.book.tree.names[one])
-        if against_others and queue.reclaim_min_runtime is not None:
-            return queue.reclaim_min_runtime
-        if queue.min_runtime is not None:
-            return queue.min_runtime
-    return 0.0
 
 
 def permitted(session: Session, ask: Ask, candidates: Iterable[Candidate]) -> list[Candidate]:

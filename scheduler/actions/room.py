@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scheduler.actions.ask import Ask, relate
+from scheduler.actions.candidates import Candidate
 from scheduler.actions.placing import problem_of
-from scheduler.actions.rights import Candidate, Rights
+from scheduler.actions.rights import Rights
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.pods import Pod

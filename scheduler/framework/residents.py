@@ -7,7 +7,7 @@ not decided here. Kept across sessions while the states and pods that it was mad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from scheduler.framework.gangs import count_by_role
@@ -24,7 +24,7 @@ class Running:
 
     minimum: how many of `pods` and `fixed` must stay if any stay. roles: the same for single roles, of `pods` alone.
     fixed: members that count toward the minimum and cannot be evicted now (they are being bound). since: when the first
-    of the pods was bound. queue: name of the leaf queue.
+    of the pods was bound. queue: name of the leaf queue. held: what its pods hold together.
     """
 
     key: str
@@ -39,10 +39,7 @@ class Running:
     created: float = 0.0
     preemptible: bool = True
     min_runtime: float | None = None
-
-    def holds(self, shapes: Mapping[str, Shape]) -> Amounts:
-        """Return what its pods hold together."""
-        return add(*(pod.charge if pod.charge is not None else shapes[pod.shape].requests for pod in self.pods))
+    held: Amounts = ()
 
 
 class Residents:
@@ -55,12 +52,14 @@ class Residents:
         self._seen: dict[str, tuple[Pod, str]] = {}
         self._singles: dict[str, Running] = {}
         self._leaving: frozenset[str] = frozenset()
+        self._shapes: Mapping[str, Shape] = {}
         self._by_queue: dict[str, tuple[Running, ...]] | None = None
         self.version = 0
         """Changes when anything here does."""
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Take over what runs now."""
+        self._shapes = snapshot.shapes
         fresh = self._refresh_groups(snapshot) | self._refresh_singles(snapshot)
         if fresh or snapshot.leaving != self._leaving:
             self._leaving = snapshot.leaving
@@ -76,7 +75,7 @@ class Residents:
             if self._states.get(key) is not state:
                 self._states[key] = state
                 before = self._groups.pop(key, None)
-                made = _of_group(state)
+                made = _of_group(state, snapshot.shapes)
                 if made is not None:
                     self._groups[key] = made
                 changed = changed or before is not None or made is not None
@@ -93,7 +92,7 @@ class Residents:
         for uid, single in view.items():
             if self._seen.get(uid) is not single:
                 self._seen[uid] = single
-                self._singles[uid] = _of_single(*single)
+                self._singles[uid] = _of_single(*single, snapshot.shapes)
                 changed = True
         self._view = view
         return changed
@@ -116,15 +115,15 @@ class Residents:
             found: dict[str, list[Running]] = {}
             for part in (self._groups, self._singles):
                 for one in part.values():
-                    left = _without(one, self._leaving)
+                    left = without(one, self._leaving, self._shapes)
                     if left is not None:
                         found.setdefault(left.queue, []).append(left)
             self._by_queue = {queue: tuple(sorted(part, key=lambda one: one.key)) for queue, part in found.items()}
         return self._by_queue
 
 
-def _without(running: Running, leaving: frozenset[str]) -> Running | None:
-    """The group as it will be when those that a request evicts are gone."""
+def without(running: Running, leaving: Container[str], shapes: Mapping[str, Shape]) -> Running | None:
+    """The group as it will be when these pods (uid) are gone; None when nobody is left."""
     if not leaving or not any(pod.uid in leaving for pod in running.pods):
         return running
     pods = tuple(pod for pod in running.pods if pod.uid not in leaving)
@@ -134,6 +133,7 @@ def _without(running: Running, leaving: frozenset[str]) -> Running | None:
         key=running.key, holder=running.holder, queue=running.queue, priority=running.priority, pods=pods,
         minimum=running.minimum, roles=running.roles, fixed=running.fixed, since=running.since,
         created=running.created, preemptible=running.preemptible, min_runtime=running.min_runtime,
+        held=_held(pods, shapes),
     )  # fmt: skip
 
 
@@ -148,7 +148,13 @@ def is_preemptible(state: GroupState) -> bool:
     return group.dialect != "kai" or state.priority < KAI_PREEMPTIBLE_BELOW
 
 
-def _of_group(state: GroupState) -> Running | None:
+def _held(pods: tuple[Pod, ...], shapes: Mapping[str, Shape]) -> Amounts:
+    if len(pods) == 1:
+        return pods[0].charge if pods[0].charge is not None else shapes[pods[0].shape].requests
+    return add(*(pod.charge if pod.charge is not None else shapes[pod.shape].requests for pod in pods))
+
+
+def _of_group(state: GroupState, shapes: Mapping[str, Shape]) -> Running | None:
     if not state.bound:
         return None
     group = state.group
@@ -166,6 +172,7 @@ def _of_group(state: GroupState) -> Running | None:
         created=group.created,
         preemptible=is_preemptible(state),
         min_runtime=group.min_runtime,
+        held=_held(state.bound, shapes),
     )
 
 
@@ -173,7 +180,7 @@ KAI_PREEMPTIBLE_BELOW = 100
 """In KAI's API a group that says nothing may be a victim only below this priority."""
 
 
-def _of_single(pod: Pod, queue: str) -> Running:
+def _of_single(pod: Pod, queue: str, shapes: Mapping[str, Shape]) -> Running:
     name = pod.owner_name or pod.name
     return Running(
         key=f"pod/{pod.namespace}/{pod.uid}",
@@ -184,4 +191,5 @@ def _of_single(pod: Pod, queue: str) -> Running:
         since=pod.since,
         created=pod.created,
         preemptible=pod.preemptible is not False,
+        held=_held((pod,), shapes),
     )

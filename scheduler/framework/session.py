@@ -124,6 +124,8 @@ class Session:
         """Groups whose earlier verdict still holds, and of these the ones whose numbers are old."""
         self.evicted: dict[str, Pod] = {}
         """Pods that this session decided to evict, by uid."""
+        self.scratch: dict[str, Any] = {}
+        """What actions keep for each other as long as the session lasts."""
         self.later_actions: tuple[str, ...] = ()
         self.changes_at = float("inf")
         """When who may be evicted changes by itself."""

@@ -89,17 +89,21 @@ class SinglePods:
 
     def book(self, made: MadeRoom, demand: Demand) -> None:
         """Let what was decided happen: who is evicted is gone, the pod is on its node."""
-        for resident in made.evicted:
-            if resident in self._gone:
-                raise BadProblem(f"resident {resident} {self._residents[resident].name!r} went before")
-            self.free[:, self._residents[resident].node] += self._residents[resident].holds
-            self.slots[self._residents[resident].node] += 1
+        self.lose(made.evicted)
         for row in made.placement.counts:
             for node, count in row:
                 self.free[:, node] -= count * demand.requests
                 self.slots[node] -= count
-        self._gone.update(made.evicted)
-        for number in sorted({self._pieces.gang_of[resident] for resident in made.evicted}):
+
+    def lose(self, residents: Sequence[int]) -> None:
+        """These are gone, what they held is free."""
+        for resident in residents:
+            if resident in self._gone:
+                raise BadProblem(f"resident {resident} {self._residents[resident].name!r} went before")
+            self.free[:, self._residents[resident].node] += self._residents[resident].holds
+            self.slots[self._residents[resident].node] += 1
+        self._gone.update(residents)
+        for number in sorted({self._pieces.gang_of[resident] for resident in residents}):
             self._gangs[number] = _left(self._gangs[number], self._gone)
             self._pieces.update(number, self._gangs[number])
 
@@ -137,7 +141,7 @@ class SinglePods:
         fits = pieces.there & may_go & (self.slots[pieces.node] + pieces.pods_here >= 1)
         for row in np.flatnonzero(demand.requests).tolist():
             fits &= self.free[row][pieces.node] + pieces.holds[row] >= demand.requests[row]
-        best = pieces.cheapest(np.flatnonzero(fits), demand.scores, self._names)
+        best = pieces.cheapest(np.flatnonzero(fits), demand, self._names)
         if best is None:
             free, slots = self._after(demand, pieces.pods & may_go)
             if (hosts & self._enough(demand, free, slots)).any():
@@ -265,13 +269,15 @@ class _Pieces:
             self.holds[:, row] = np.sum([self._residents[resident].holds for resident in here], axis=0)
             self.count[row], self.pods_here[row], self.runtime[row] = len(gang.residents), len(here), runtime
 
-    def cheapest(self, rows: NDArray[np.intp], scores: Ints | None, names: Ints) -> int | None:
-        """Return the cheapest of these; among equals the one on the node with the best score, then the first name."""
+    def cheapest(self, rows: NDArray[np.intp], demand: Demand, names: Ints) -> int | None:
+        """Return the cheapest of these; among equals the one that holds least of what is asked for, then the one on the
+        node with the best score, then the first name."""
         if not rows.size:
             return None
         keys: list[Ints] = [self.priority, np.where(self.surplus, 0, 1), self.count, self.runtime]
-        if scores is not None:
-            keys.append(-scores[self.node])
+        keys.extend(self.holds[row] for row in np.flatnonzero(demand.requests).tolist())
+        if demand.scores is not None:
+            keys.append(-demand.scores[self.node])
         for key in keys:
             here = key[rows]
             rows = rows[here == here.min()]

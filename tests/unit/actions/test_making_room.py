@@ -139,6 +139,28 @@ def test_a_pod_that_never_preempts_waits(w: Story) -> None:
     w.expect([], ["train"])
 
 
+def test_who_takes_room_of_another_one_s_victims_awaits_them_too(w: Story) -> None:
+    w.node("n0", gpu=2).node("n1", gpu=2)
+    w.runs("train", ["n0", "n1"], gpu=2, priority=10)
+    w.asks("high", 1, priority=100)
+    w.asks("pair", 2, priority=50)
+    w.session()
+    awaited = {place.name: {victim.pod for victim in place.victims} for place in w.places}
+    assert awaited["high"] == {"train-0", "train-1"}
+    (high,), pair = w.placed_of("high"), w.placed_of("pair")
+    nodes = {w.placed[one] for one in pair}
+    assert {victim for victim in awaited["pair"]} == {f"train-{node[1]}" for node in nodes}
+    w.carry_out()
+    w.expect([], ["high", "pair"])
+
+
+def test_who_cannot_be_preempted_takes_nothing_above_what_is_deserved(w: Story) -> None:
+    w.node("n", gpu=4).queue("q1", **gpus(deserved=1)).queue("q2", weight=0, **gpus(deserved=1))
+    w.runs("big", ["n"] * 4, minimum=1, queue="q2")
+    w.asks("firm", 2, queue="q1", preemptible=False)
+    w.expect([], ["big"])
+
+
 # -- between queues ----------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +246,15 @@ def test_a_department_within_its_share_is_left_alone(w: Story) -> None:
     w.runs("b", ["n"], queue="q1", preemptible=False)
     w.asks("c", 2, queue="q1")
     w.expect([], ["a", "b"])
+
+
+def test_several_askers_of_one_session_do_not_share_the_same_surplus(w: Story) -> None:
+    w.node("n", gpu=6).queue("q", min_runtime=10_000.0)
+    w.runs("big", ["n"] * 6, minimum=4, queue="q", since=900.0)
+    for number in range(3):
+        w.asks(f"mine{number}", 1, queue="q", priority=90)
+    w.session()
+    assert len(w.victims) == 2 and len(w.places) == 2
 
 
 def test_the_neighbour_in_the_department_gives(w: Story) -> None:

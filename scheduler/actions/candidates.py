@@ -1,0 +1,141 @@
+"""Who could go at all, queue by queue, as columns: made once for a session, brought up to date where somebody goes.
+
+Decided here: what of a running group may go for anybody: preemptible, run for at least its queue's time (surplus
+members may go at once), on nodes that are there, and not evicted in this session already. For whom, and how far, is
+decided by `rights`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.framework.residents import Running, without
+from scheduler.framework.session import Session
+from scheduler.model.pods import Pod
+from scheduler.model.resources import Amounts
+
+Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A running group of which something may go: `pods` of it; all of them together only with `whole`."""
+
+    running: Running
+    pods: tuple[Pod, ...]
+    whole: bool = True
+
+
+class Herd:
+    """What runs in one leaf queue, in order of keys. protected: seconds for which groups are left alone.
+
+    candidates: None where nothing may go. there: where something may. held: (groups, resources of the book), what the
+    pods of each hold together, also those that may not go.
+    """
+
+    def __init__(self, session: Session, queue: str, protected: float) -> None:
+        self._session, self._protected = session, protected
+        self.queue = queue
+        self._running = list(session.cache.residents.of_queue(queue))
+        count = len(self._running)
+        self.position = {one.key: number for number, one in enumerate(self._running)}
+        self.priority: Ints = np.fromiter((one.priority for one in self._running), np.int64, count)
+        self.created = np.fromiter((one.created for one in self._running), np.float64, count)
+        self.candidates: list[Candidate | None] = [None] * count
+        self.there: Flags = np.zeros(count, dtype=np.bool_)
+        self.pods: Ints = np.zeros(count, dtype=np.int64)
+        self._until = np.full(count, np.inf)
+        self.held: Ints = np.zeros((count, len(session.book.ground.resources)), dtype=np.int64)
+        known: dict[Amounts, Ints] = {}
+        for number, one in enumerate(self._running):
+            if session.evicted:
+                self.lose(one.key)
+                continue
+            if one.held not in known:
+                known[one.held] = session.book.vector(one.held)
+            self.held[number] = known[one.held]
+            self._look(number)
+
+    def _look(self, number: int) -> None:
+        session, running = self._session, self._running[number]
+        time = running.min_runtime if running.min_runtime is not None else self._protected
+        young = running.since + time > session.now if running.since else False
+        self._until[number] = running.since + time if young else np.inf
+        found = candidate_of(session, running, young=young)
+        self.candidates[number] = found
+        self.there[number] = found is not None
+        self.pods[number] = len(found.pods) if found is not None else 0
+
+    def lose(self, key: str) -> None:
+        """Somebody of a group goes."""
+        number = self.position.get(key)
+        if number is None:
+            return
+        left = without(self._running[number], self._session.evicted, self._session.snapshot.shapes)
+        if left is None:
+            self.candidates[number] = None
+            self.there[number], self.pods[number], self._until[number] = False, 0, np.inf
+            return
+        self._running[number] = left
+        self.held[number] = self._session.book.vector(left.held)
+        self._look(number)
+
+    def of(self, asked: Flags) -> NDArray[np.intp]:
+        """Return the numbers of those of the asked of whom something may go; note when more of them may."""
+        self._session.look_again_at(float(self._until[asked].min(initial=np.inf)))
+        return np.flatnonzero(asked & self.there)
+
+
+def herd_of(session: Session, row: int, *, against_others: bool) -> Herd:
+    """Return the herd of a leaf queue. against_others: as those of other queues see it."""
+    queue = session.book.tree.names[row]
+    return herd(session, queue, min_runtime(session, row, against_others=against_others))
+
+
+def herd(session: Session, queue: str, protected: float) -> Herd:
+    """Return the herd of a leaf queue whose groups are left alone for so many seconds."""
+    herds: dict[tuple[str, float], Herd] = session.scratch.setdefault("herds", {})
+    found = herds.get((queue, protected))
+    if found is None:
+        found = herds[queue, protected] = Herd(session, queue, protected)
+    return found
+
+
+def lost(session: Session, groups: Iterable[Running]) -> None:
+    """Bring the herds up to date after pods of these groups were evicted."""
+    herds: dict[tuple[str, float], Herd] = session.scratch.get("herds", {})
+    for running in groups:
+        for (queue, _), one in herds.items():
+            if queue == running.queue:
+                one.lose(running.key)
+
+
+def candidate_of(session: Session, running: Running, *, young: bool) -> Candidate | None:
+    """Return what of a running group may go, or None. young: it may not go whole yet."""
+    if not running.preemptible:
+        return None
+    pods = running.pods
+    if not all(pod.preemptible is not False and session.row(pod.node) is not None for pod in pods):
+        pods = tuple(pod for pod in pods if pod.preemptible is not False and session.row(pod.node) is not None)
+        if not pods:
+            return None
+    whole = not young and len(pods) == len(running.pods) and not running.fixed
+    if not whole and len(running.pods) + running.fixed <= running.minimum:
+        return None
+    return Candidate(running, pods, whole)
+
+
+def min_runtime(session: Session, row: int, *, against_others: bool) -> float:
+    """Return the seconds for which groups of a queue are left alone: its own setting, or that of those above it."""
+    for one in session.book.lineage(row):
+        queue = session.queue(session.book.tree.names[one])
+        if against_others and queue.reclaim_min_runtime is not None:
+            return queue.reclaim_min_runtime
+        if queue.min_runtime is not None:
+            return queue.min_runtime
+    return 0.0
