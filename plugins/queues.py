@@ -133,7 +133,9 @@ class Queues:
         kept = book.reserved(row, wanted)
         if kept is not None:
             facts = self._facts(view, kept[0], kept[1], wanted)
-            facts["message"] = "what is free is guaranteed to other queues"
+            root = book.tree.structure.root
+            facts["free"] = int(book.ground.total[kept[1]] - book.used[root, kept[1]])
+            facts["kept"] = book.kept_beside(row, kept[1])
             return _told(Code.WAITING_FOR_QUOTA, facts)
         return self._firmly(state, row, wanted, view)
 

@@ -156,6 +156,18 @@ class Book:
                 return one, int(short[0])
         return None
 
+    def kept_beside(self, row: int, column: int) -> tuple[tuple[str, int], ...]:
+        """Return which queues, beside this one and those above it, are guaranteed what they do not hold; most first."""
+        parent = self.tree.structure.parent
+        beside = [
+            (-int(self._idle[other, column]), self.tree.names[other])
+            for one in self.lineage(row)
+            if parent[one] >= 0
+            for other in self.children(int(parent[one]))
+            if other != one and self._idle[other, column] > 0
+        ]
+        return tuple((name, -value) for value, name in sorted(beside))
+
     def room(self, row: int) -> Ints:
         """Return how much more of each resource a queue may hold now; negative where something is over."""
         above, *line = reversed(list(self.lineage(row)))

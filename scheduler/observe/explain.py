@@ -23,6 +23,7 @@ model, shown with the resource that the fact `resource` names:
     victims    int     pods that must go first              problems   int     how many fields are wrong
     parent     str     queue above that is missing          closed     str     queue above that is closed
     kind       str     kind of the object looked for        failed     int     members that ended in failure
+    kept       ((queue, amount), ...) of what is free, for queues that do not use what they are guaranteed
 
 `who` of a holder reads inside a sentence: "3 pods of default/gpu-hog". The facts used by each code stand beside its
 sentence below.
@@ -318,8 +319,37 @@ def _queue_not_leaf(verdict: Verdict) -> str:
 
 
 def _quota(verdict: Verdict) -> str:
-    """needed, resource, members, queue, used, deserved, limit."""
-    return _sections(_needs(verdict), _queue_quota(verdict))
+    """needed, resource, members, field (that asks for it), queue, used, deserved, limit, message; free, kept."""
+    field = _text(verdict, "field")
+    needs = _needs(verdict) + (f" ({field})" if field else "")
+    if verdict.permanent:
+        return f"{needs}, {_never_allowed(verdict)}"
+    return _sections(_join(needs, _free(verdict)), _kept(verdict), _uses(verdict), _text(verdict, "message"))
+
+
+def _never_allowed(verdict: Verdict) -> str:
+    limit = _amount(verdict, "limit", bare=True)
+    return f"more than queue {_text(verdict, 'queue')} may ever hold" + (f" (limit {limit})" if limit else "")
+
+
+def _uses(verdict: Verdict) -> str:
+    """queue, used, limit, deserved -> "queue research uses 6 of limit 8 (deserved 4)"."""
+    queue = _text(verdict, "queue")
+    used, deserved, limit = (_amount(verdict, name, bare=True) for name in ("used", "deserved", "limit"))
+    of = " of ".join(part for part in (used, f"limit {limit}" if limit else "") if part)
+    inside = f" (deserved {deserved})" if deserved else ""
+    return f"queue {queue}{f' uses {of}' if of else ''}{inside}" if queue else ""
+
+
+def _kept(verdict: Verdict) -> str:
+    """kept -> "guaranteed: 2 to queue inference"."""
+    kept = verdict.fact("kept")
+    if not isinstance(kept, tuple) or not kept:
+        return ""
+    resource = _text(verdict, "resource")
+    shown = [f"{format_amount(resource, value)} to queue {queue}" for queue, value in kept[:_HOLDERS_SHOWN]]
+    rest = len(kept) - len(shown)
+    return "guaranteed: " + ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")
 
 
 def _priority(verdict: Verdict) -> str:

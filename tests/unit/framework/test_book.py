@@ -10,6 +10,8 @@ from scheduler.model.filling import CEILING
 from scheduler.model.queues import Queue
 from scheduler.model.quota import subtree
 from scheduler.model.resources import Amounts, add
+from scheduler.observe.explain import sentence
+from tests.unit.framework.world import GPU, World, shape
 
 QUEUES = (
     Queue(name="research", limit=(("gpu", 6),)),
@@ -136,3 +138,16 @@ def test_the_capacity_is_what_takes_pods_and_what_is_held_elsewhere() -> None:
     usable = np.array([True, False, False])
     names, total = capacity(("gpu",), allocatable, used, usable, (("gpu", 2),), ["licence"])
     assert (names, total.tolist()) == (("gpu", "licence"), [5, 0])
+
+
+def test_who_is_guaranteed_what_is_free_is_named() -> None:
+    w = World()
+    w.node("n", gpu=4).queue("team", guarantee=((GPU, 2),)).queue("a", parent="team", guarantee=((GPU, 1),))
+    w.queue("b", parent="team").queue("other")
+    w.gang("g", 3, of=shape(gpu=1), queue="other")
+    w.session()
+    found = w.verdict("g")
+    assert found is not None
+    assert sentence(found) == (
+        "WaitingForQuota: needs 3 example.com/gpu, 4 free; guaranteed: 2 to queue team; queue other uses 0"
+    )

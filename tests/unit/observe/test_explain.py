@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from scheduler.model.quantity import MAX_AMOUNT, MAX_SHOWN
-from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict, verdict
+from scheduler.model.verdict import CAPACITY_CODES, Code, Fact, Verdict, verdict
 from scheduler.observe import explain
 
 GPU = "example.com/gpu"
@@ -237,8 +237,39 @@ def test_quota_says_what_is_used_of_what():
         position=3,
     )
     assert explain.sentence(found) == (
-        "ExceedsLimit: needs 8 cpu for 4 members; queue research uses 60, limit 64; position 3"
+        "ExceedsLimit: needs 8 cpu for 4 members; queue research uses 60 of limit 64; position 3"
     )
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"used": 6, "limit": 8, "deserved": 4}, "queue research uses 6 of limit 8 (deserved 4)"),
+        ({"used": 6, "limit": 8}, "queue research uses 6 of limit 8"),
+        ({"used": 4, "deserved": 4, "message": "stays within"}, "queue research uses 4 (deserved 4); stays within"),
+        ({"used": 3, "free": 2, "kept": (("inference", 2),)}, None),
+    ],
+)
+def test_quota_reads_well_whatever_the_queue_says(facts: dict[str, Fact], words: str | None):
+    found = explain.sentence(verdict(Code.WAITING_FOR_QUOTA, resource=GPU, needed=2, queue="research", **facts))
+    if words is None:
+        assert found == (
+            "WaitingForQuota: needs 2 example.com/gpu, 2 free; guaranteed: 2 to queue inference; queue research uses 3"
+        )
+    else:
+        assert found == f"WaitingForQuota: needs 2 example.com/gpu; {words}"
+
+
+def test_what_a_queue_may_never_hold_says_so():
+    facts = {"resource": GPU, "needed": 9, "queue": "research", "used": 0, "limit": 8}
+    assert explain.sentence(verdict(Code.EXCEEDS_LIMIT, permanent=True, **facts)) == (
+        "ExceedsLimit: needs 9 example.com/gpu, more than queue research may ever hold (limit 8)"
+    )
+
+
+def test_victims_are_counted_and_named():
+    found = verdict(Code.WAITING_FOR_VICTIMS, victims=3, message="ml/a-0, ml/a-1, ml/a-2")
+    assert explain.sentence(found) == "WaitingForVictims: waits for 3 pods to end; ml/a-0, ml/a-1, ml/a-2"
 
 
 @pytest.mark.parametrize("code", list(Code))
