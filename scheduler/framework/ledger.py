@@ -71,18 +71,19 @@ class Ledger:
     ) -> Callable[[], None]:
         """Make so much more free on these nodes (each at most once), or less where it is negative; return the undo.
 
-        amounts: resources by `rows`; slots: pod slots of `rows`. Undone in reverse order. What becomes negative takes
-        nothing.
+        amounts: resources by `rows`; slots: pod slots of `rows`. What is charged before the undo stays. What becomes
+        negative takes nothing.
         """
         before = self.base
         self._free[:, rows] += amounts
         self._open[rows] += slots
-        self.base = hash((before, "adjust", rows.tobytes(), amounts.tobytes(), slots.tobytes()))
+        shown = self.base = hash((before, "adjust", rows.tobytes(), amounts.tobytes(), slots.tobytes()))
 
         def undo() -> None:
             self._free[:, rows] -= amounts
             self._open[rows] -= slots
-            self.base = before
+            # What was charged meanwhile stays, so that the amounts are not those of before.
+            self.base = before if self.base == shown else hash((self.base, "adjusted back", before))
 
         return undo
 

@@ -54,6 +54,20 @@ def test_equal_charges_give_equal_tokens_and_different_ones_do_not() -> None:
     assert one.token == two.token != other.token
 
 
+def test_what_is_charged_while_more_is_shown_is_not_forgotten() -> None:
+    table = World().nodes(2, gpu=4).take().table
+    ledger = Ledger(table, token=7)
+    request = np.array([1 if name == GPU else 0 for name in table.resources], dtype=np.int64)
+    undo = ledger.adjust(rows(0), np.ones((len(table.resources), 1), dtype=np.int64), counts(1))
+    undo()
+    assert ledger.token == 7
+    undo = ledger.adjust(rows(0), np.ones((len(table.resources), 1), dtype=np.int64), counts(1))
+    ledger.charge(request, rows(0), counts(5))
+    undo()
+    assert ledger.free[table.resources.index(GPU)].tolist() == [-1, 4]
+    assert ledger.token != 7
+
+
 @pytest.mark.parametrize(("gpu", "slots"), [(1, 110), (4, 1)], ids=["too few gpus", "too few slots"])
 def test_a_charge_that_a_node_cannot_carry_is_refused_and_changes_nothing(gpu: int, slots: int) -> None:
     table = World().node("a", gpu=gpu, slots=slots).take().table
