@@ -6,10 +6,12 @@ those that go anyway is waited for. Who may go is decided by `rights`, who does 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask
 from scheduler.actions.attempt import spelled
@@ -23,6 +25,7 @@ from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Victim
 from scheduler.model.pods import Pod
+from scheduler.model.resources import Amounts, add
 from scheduler.placement import MadeRoom, Placement, make_room
 
 
@@ -41,16 +44,34 @@ def evict_for(session: Session, ask: Ask, rights: Rights) -> bool:
         session.count("room_searches_total", action=rights.why, result="none" if answer.proven else "unknown")
         return False
     session.count("room_searches_total", action=rights.why, result="optimal" if answer.optimal else "minimal")
-    _carry_out(session, ask, rights.why, room, answer)
-    return True
+    return _carry_out(session, ask, rights.why, room, answer)
 
 
-def _carry_out(session: Session, ask: Ask, why: str, room: Room, answer: MadeRoom) -> None:
+def _carry_out(session: Session, ask: Ask, why: str, room: Room, answer: MadeRoom) -> bool:
     gone: dict[str, tuple[Running, list[Pod]]] = {}
     for number in answer.evicted:
         running = room.owners[number]
         gone.setdefault(running.key, (running, []))[1].append(room.pods[number])
-    commit(session, ask, answer.placement, [(one, tuple(pods)) for one, pods in gone.values()], why)
+    parts = [(one, tuple(pods)) for one, pods in gone.values()]
+    if not _allowed(session, ask, parts):
+        session.count("room_searches_total", action=why, result="forbidden")
+        return False
+    commit(session, ask, answer.placement, parts, why)
+    return True
+
+
+def _allowed(session: Session, ask: Ask, gone: list[tuple[Running, tuple[Pod, ...]]]) -> bool:
+    """Whether the queues allow the ask when these are gone; of what they say only limits are rows of the question."""
+    undo: list[Callable[[], None]] = []
+    for running, pods in gone:
+        row = session.book.tree.index.get(running.queue)
+        if row is not None:
+            undo.append(session.book.charge(row, -session.book.vector(add(*(_held(session, pod) for pod in pods)))))
+    try:
+        return session.hooks.allows(ask.state, ask.amounts, session) is None
+    finally:
+        for back in undo:
+            back()
 
 
 def commit(
@@ -79,6 +100,7 @@ def commit(
         awaited = _awaited(session, {row for _, row in members}, {victim.uid for victim in victims}, why)
         statement.place(ask.state, len(members), members, (*victims, *awaited))
         statement.commit()
+    _note_spare(session, list(pods.values()), members)
     lost(session, [running for running, _ in gone])
     session.count("pods_evicted_total", float(len(victims)), action=why)
     for uid, node in homes.items():
@@ -91,17 +113,60 @@ def _moved(session: Session, victim: Victim, pod: Pod, node: str) -> Victim:
     """Return the victim as one for which room is kept."""
     if not node:
         return victim
-    held = pod.charge if pod.charge is not None else session.snapshot.shapes[pod.shape].requests
-    return replace(victim, move_to=node, owner=pod.owner_uid, requests=held)
+    return replace(victim, move_to=node, owner=pod.owner_uid, requests=_held(session, pod))
+
+
+def _held(session: Session, pod: Pod) -> Amounts:
+    return pod.charge if pod.charge is not None else session.snapshot.shapes[pod.shape].requests
 
 
 def _awaited(session: Session, rows: set[int], known: set[str], why: str) -> Iterable[Victim]:
-    """Pods that go anyway, on the nodes that are given out: they are named so that they are waited for."""
-    for pod, _ in session.snapshot.releasing:
-        row = session.row(pod.node)
-        if row in rows and pod.uid not in known:
+    """Pods that go anyway, on the nodes that are given out: they are named so that they are waited for.
+
+    Also those that go for others by an earlier decision of this session, where what they leave over is used.
+    """
+    going = _going(session)
+    for row, pod in ((row, pod) for row in sorted(rows) for pod in going.get(row, ())):
+        if pod.uid not in known and (pod.uid not in session.evicted or _overdrawn(session, row)):
             name = pod.owner_name or pod.name
             yield Victim(
                 uid=pod.uid, namespace=pod.namespace, pod=pod.name, node=pod.node, group=pod.group,
                 holder=f"{pod.namespace}/{name}", why=why, grace=pod.grace,
             )  # fmt: skip
+
+
+def _going(session: Session) -> dict[int, list[Pod]]:
+    """Return the pods that go, by the rows of their nodes."""
+    found: dict[int, list[Pod]] = session.scratch.setdefault("going", {})
+    seen: int = session.scratch.get("going_seen", 0)
+    first = () if "going_seen" in session.scratch else (pod for pod, _ in session.snapshot.releasing)
+    for pod in (*first, *islice(session.evicted.values(), seen, None)):
+        row = session.row(pod.node)
+        if row is not None:
+            found.setdefault(row, []).append(pod)
+    session.scratch["going_seen"] = len(session.evicted)
+    return found
+
+
+Spare = tuple[NDArray[np.int64], int]
+"""Amounts, and pod slots."""
+
+
+def _note_spare(session: Session, gone: list[Pod], members: list[tuple[Pod, int]]) -> None:
+    """Keep what the victims of a decision leave over on their nodes, beside what is placed there in their stead."""
+    spare: dict[int, Spare] = session.scratch.setdefault("spare", {})
+    rows, amounts, slots = session.outlook.piece(gone)
+    for place, row in enumerate(rows.tolist()):
+        mine = [session.request(session.snapshot.shapes[pod.shape]) for pod, at in members if at == row]
+        more = np.maximum(amounts[:, place] - sum(mine), 0)
+        known, crowd = spare.get(row, (np.zeros_like(more), 0))
+        spare[row] = known + more, crowd + max(0, int(slots[place]) - len(mine))
+
+
+def _overdrawn(session: Session, row: int) -> bool:
+    """Whether more is given out on a node than there is without what is left over by victims of earlier decisions."""
+    spare: dict[int, Spare] = session.scratch.get("spare", {})
+    if row not in spare:
+        return False
+    amounts, slots = spare[row]
+    return bool((session.free[:, row] < amounts).any()) or int(session.open_slots[row]) < slots

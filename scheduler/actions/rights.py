@@ -13,8 +13,9 @@ Which set is taken is decided by placement. Rights only ever shrink: `may_evict`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from operator import is_
 
@@ -36,7 +37,7 @@ class Share:
     """
 
     row: int
-    members: tuple[int, ...]
+    members: Sequence[int]
     over: tuple[tuple[int, int], ...]
 
 
@@ -44,7 +45,7 @@ class Share:
 class Limit:
     """So much of a resource must go with these candidates, because a limit allows no more. column: of the book."""
 
-    members: tuple[int, ...]
+    members: Sequence[int]
     column: int
     least: int
 
@@ -65,13 +66,21 @@ class Part:
     numbers: NDArray[np.intp]
     whole: Flags
 
+    def same(self, other: Part) -> bool:
+        """Whether these are the same candidates."""
+        return (
+            self.herd is other.herd
+            and np.array_equal(self.numbers, other.numbers)
+            and np.array_equal(self.whole, other.whole)
+        )
+
     def candidates(self) -> list[Candidate]:
         """Return them one by one."""
         found = [one for number in self.numbers.tolist() if (one := self.herd.candidates[number]) is not None]
         return [one if may else replace(one, whole=False) for one, may in zip(found, self.whole.tolist(), strict=True)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Rights:
     """Who may go for one group, and the rows that a set keeps. parts: where the candidates come from, in order.
 
@@ -79,11 +88,25 @@ class Rights:
     """
 
     why: str
-    candidates: tuple[Candidate, ...]
+    chosen: tuple[Candidate, ...] = ()
     shares: tuple[Share, ...] = ()
     limits: tuple[Limit, ...] = ()
     budgets: tuple[Budgeted, ...] = ()
-    parts: tuple[Part, ...] = field(default=(), compare=False)
+    parts: tuple[Part, ...] = ()
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Those who may go: of the parts, else those who were chosen."""
+        return tuple(one for part in self.parts for one in part.candidates()) if self.parts else self.chosen
+
+    def same(self, other: Rights | None) -> bool:
+        """Whether two rights that consist of parts are the same."""
+        return (
+            other is not None
+            and self.shares == other.shares
+            and len(self.parts) == len(other.parts)
+            and all(map(Part.same, self.parts, other.parts))
+        )
 
 
 def preempting(session: Session, ask: Ask) -> Rights | None:
@@ -102,14 +125,14 @@ def preempting(session: Session, ask: Ask) -> Rights | None:
     if not numbers.size:
         return None
     part = Part(herd, numbers, np.ones(numbers.size, dtype=np.bool_))
-    everyone = tuple(range(numbers.size))
+    everyone = range(numbers.size)
     book = session.book
     asked = book.vector(ask.amounts)
     limits: list[Limit] = []
     for one in book.lineage(row):
         above = book.used[one] + asked - book.ground.limit[one]
         limits.extend(Limit(everyone, int(c), int(above[c])) for c in np.flatnonzero((asked > 0) & (above > 0)))
-    return Rights("preempt", tuple(part.candidates()), limits=tuple(limits), parts=(part,))
+    return Rights("preempt", limits=tuple(limits), parts=(part,))
 
 
 def reclaiming(session: Session, ask: Ask) -> Rights | None:
@@ -121,7 +144,7 @@ def recalling(session: Session, ask: Ask) -> Rights | None:
     """Return whom else the group may evict in queues that hold more than they deserve; None when nobody else."""
     ground = session.book.ground
     rights = _reclaiming(session, ask, np.minimum(ground.owed, ground.deserved))
-    return rights if rights is not None and rights != reclaiming(session, ask) else None
+    return rights if rights is not None and not rights.same(reclaiming(session, ask)) else None
 
 
 def _reclaiming(session: Session, ask: Ask, most: Ints) -> Rights | None:
@@ -145,8 +168,7 @@ def _reclaiming(session: Session, ask: Ask, most: Ints) -> Rights | None:
                 _collect(session, ask, child, asked, most, queue.reclaim == "LowerPriority", found, shares)
     if not found:
         return None
-    candidates = tuple(one for part in found for one in part.candidates())
-    return Rights("reclaim", candidates, tuple(shares), parts=tuple(found))
+    return Rights("reclaim", shares=tuple(shares), parts=tuple(found))
 
 
 def _within(session: Session, row: int, asked: Ints, most: Ints) -> Iterator[int]:
@@ -187,7 +209,7 @@ def _collect(
             found.append(_part(session, herd, numbers, row))
     last = sum(part.numbers.size for part in found)
     if last > first:
-        shares.append(Share(row, tuple(range(first, last)), over))
+        shares.append(Share(row, range(first, last), over))
 
 
 def _part(session: Session, herd: Herd, numbers: NDArray[np.intp], row: int) -> Part:
@@ -210,11 +232,11 @@ def narrowed(session: Session, ask: Ask, rights: Rights) -> Rights | None:
     if not found:
         return None
     if len(found) == len(rights.candidates) and all(map(is_, found, rights.candidates)):
-        return replace(rights, budgets=budgets_of(session, found))
+        return replace(rights, budgets=budgets_of(session, found)) if session.snapshot.budgets else rights
     new = {candidate.running.key: number for number, candidate in enumerate(found)}
     old = [candidate.running.key for candidate in rights.candidates]
 
-    def left(members: tuple[int, ...]) -> tuple[int, ...]:
+    def left(members: Sequence[int]) -> tuple[int, ...]:
         return tuple(new[old[member]] for member in members if old[member] in new)
 
     shares = (replace(share, members=left(share.members)) for share in rights.shares)

@@ -34,14 +34,14 @@ class Outlook:
     def __init__(self, snapshot: Snapshot, ledger: Ledger, row: Callable[[str], int | None]) -> None:
         self._snapshot, self._ledger, self._row = snapshot, ledger, row
         self._column = {name: number for number, name in enumerate(snapshot.table.resources)}
-        self._amounts: dict[int, NDArray[np.int64]] = {}
-        self._slots: dict[int, int] = {}
+        self._amounts = np.zeros((len(self._column), len(snapshot.table.names)), dtype=np.int64)
+        self._slots = np.zeros(len(snapshot.table.names), dtype=np.int64)
         self.kept: list[Piece] = []
         """What is kept for somebody, to be told apart from what was placed."""
         self.add(pod for pod, _ in going(snapshot))
 
     def __bool__(self) -> bool:
-        return any(self._slots.values()) or any(bool(part.any()) for part in self._amounts.values())
+        return bool(self._slots.any()) or bool(self._amounts.any())
 
     def amounts(self, pod: Pod, shapes: Mapping[str, Shape] | None = None) -> NDArray[np.int64]:
         """Return what a pod holds on its node, in the order of the table's resources."""
@@ -62,20 +62,23 @@ class Outlook:
                 held = self.amounts(pod)
                 amounts[row] = amounts[row] + held if row in amounts else held
                 slots[row] = slots.get(row, 0) + 1
-        return _piece(amounts, slots, len(self._column))
+        order = sorted(slots)
+        table = np.zeros((len(self._column), len(order)), dtype=np.int64)
+        for place, row in enumerate(order):
+            table[:, place] = amounts[row]
+        return np.array(order, dtype=np.intp), table, np.array([slots[row] for row in order], dtype=np.int64)
 
     def add(self, pods: Iterable[Pod]) -> None:
         """Take note that these pods are about to go."""
         rows, amounts, slots = self.piece(pods)
-        for place, row in enumerate(rows.tolist()):
-            held = amounts[:, place]
-            self._amounts[row] = self._amounts[row] + held if row in self._amounts else held
-            self._slots[row] = self._slots.get(row, 0) + int(slots[place])
+        self._amounts[:, rows] += amounts
+        self._slots[rows] += slots
 
     @contextmanager
     def ahead(self) -> Iterator[None]:
         """Show as free what will be free."""
-        undo = self._ledger.adjust(*_piece(self._amounts, self._slots, len(self._column)))
+        rows = np.flatnonzero((self._slots != 0) | (self._amounts != 0).any(axis=0))
+        undo = self._ledger.adjust(rows, self._amounts[:, rows], self._slots[rows])
         try:
             yield
         finally:
@@ -87,14 +90,12 @@ class Outlook:
         What will be free is taken first; only the rest is taken off what is free now.
         """
         amounts, slots = request[:, None] * counts[None, :], counts.copy()
-        for place, row in enumerate(rows.tolist()):
-            if row in self._slots:
-                coming = np.minimum(self._amounts[row], amounts[:, place])
-                self._amounts[row] = self._amounts[row] - coming
-                amounts[:, place] -= coming
-                soon = min(self._slots[row], int(slots[place]))
-                self._slots[row] -= soon
-                slots[place] -= soon
+        coming = np.minimum(self._amounts[:, rows], amounts)
+        self._amounts[:, rows] -= coming
+        amounts -= coming
+        soon = np.minimum(self._slots[rows], slots)
+        self._slots[rows] -= soon
+        slots -= soon
         piece = rows, -amounts, -slots
         self._ledger.adjust(*piece)
         self.kept.append(piece)
@@ -104,11 +105,3 @@ class Outlook:
         while self.kept:
             rows, amounts, slots = self.kept.pop()
             self._ledger.adjust(rows, -amounts, -slots)
-
-
-def _piece(amounts: dict[int, NDArray[np.int64]], slots: dict[int, int], width: int) -> Piece:
-    order = sorted(slots)
-    table = np.zeros((width, len(order)), dtype=np.int64)
-    for place, row in enumerate(order):
-        table[:, place] = amounts[row]
-    return np.array(order, dtype=np.intp), table, np.array([slots[row] for row in order], dtype=np.int64)
