@@ -38,21 +38,6 @@ class Queues:
         percent = arguments.integer("fairShare.factorPercent", 100, high=10_000)
         on = arguments.choice("fairShare.on", "surplus", ("surplus", "weights"))
         self.fair_share = FairShare(hours * 3600.0 or None, percent / 100.0, on)
-        self._firm: NDArray[np.int64] | None = None
-        self._view: View | None = None
-
-    def on_session(self, view: View) -> None:
-        """Forget the sums of the previous session."""
-        self._firm, self._view = None, view
-
-    def on_allocate(self, state: GroupState, amounts: Amounts, *, undone: bool) -> None:
-        """Count what cannot be taken back."""
-        view = self._view
-        row = view.queue_row(state) if view is not None else None
-        if self._firm is not None and view is not None and row is not None and not view.is_preemptible(state):
-            sign = -1 if undone else 1
-            for one in view.book.lineage(row):
-                self._firm[one] += sign * view.book.vector(amounts)
 
     # -- whose turn it is -----------------------------------------------------------------------------------------
 
@@ -137,7 +122,7 @@ class Queues:
             facts["free"] = int(book.ground.total[kept[1]] - book.used[root, kept[1]])
             facts["kept"] = book.kept_beside(row, kept[1])
             return _told(Code.WAITING_FOR_QUOTA, facts)
-        return self._firmly(state, row, wanted, view)
+        return self._firmly(state, wanted, view)
 
     def _limited(self, row: int, wanted: NDArray[np.int64], view: View, field: str = "") -> Verdict | None:
         """Return which limit, of the queue or one above it, does not allow so much more."""
@@ -151,26 +136,16 @@ class Queues:
             facts["field"] = field
         return _told(Code.EXCEEDS_LIMIT if never else Code.WAITING_FOR_QUOTA, facts, permanent=never)
 
-    def _firmly(self, state: GroupState, row: int, wanted: NDArray[np.int64], view: View) -> Verdict | None:
+    def _firmly(self, state: GroupState, wanted: NDArray[np.int64], view: View) -> Verdict | None:
         """A group that cannot be preempted stays within what its queue and those above it deserve."""
-        if view.is_preemptible(state):
+        beyond = view.beyond_deserved(state, wanted)
+        if beyond is None:
             return None
-        book = view.book
-        if self._firm is None:
-            self._firm = view.firm()
-        for one in book.lineage(row):
-            queue = book.tree.queues[one]
-            named = [book.column(name) for name, value in queue.deserved]
-            for column in named:
-                if column is None or not wanted[column]:
-                    continue
-                deserved = int(book.ground.deserved[one, column])
-                if deserved < CEILING and int(self._firm[one, column] + wanted[column]) > deserved:
-                    facts = self._facts(view, one, column, wanted)
-                    facts["used"] = int(self._firm[one, column])
-                    facts["message"] = "a group that cannot be preempted stays within what its queue deserves"
-                    return _told(Code.WAITING_FOR_QUOTA, facts)
-        return None
+        row, column, held = beyond
+        facts = self._facts(view, row, column, wanted)
+        facts["used"] = held
+        facts["message"] = "a group that cannot be preempted stays within what its queue deserves"
+        return _told(Code.WAITING_FOR_QUOTA, facts)
 
     def _facts(self, view: View, row: int, column: int, wanted: NDArray[np.int64]) -> dict[str, Fact]:
         """The numbers of a queue for one resource."""

@@ -98,7 +98,8 @@ def _try(session: Session, name: str, state: GroupState, rule: Rule, serve: Serv
     if ask is None:
         return
     session.changes_at = session.now + AGAIN_AFTER
-    rights = rule(session, ask)
+    firm = session.beyond_deserved(state, session.book.vector(ask.amounts))
+    rights = rule(session, ask) if firm is None else None  # nobody could take back what it would get
     if rights is not None:
         if session.work_left <= 0:
             session.wake_no_later_than(session.now)

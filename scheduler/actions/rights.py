@@ -157,6 +157,7 @@ def _reclaiming(session: Session, ask: Ask, most: Ints) -> Rights | None:
     asked = book.vector(ask.amounts)
     if book.limited(row, asked) is not None:
         return None
+    short = _short(session, ask, asked)
     owed = list(_within(session, row, asked, most))
     if len(owed) < 2:
         return None
@@ -165,10 +166,26 @@ def _reclaiming(session: Session, ask: Ask, most: Ints) -> Rights | None:
     for below, above in pairwise(owed):
         for child in book.children(above):
             if child != below:
-                _collect(session, ask, child, asked, most, queue.reclaim == "LowerPriority", found, shares)
+                _collect(session, ask, child, short, most, queue.reclaim == "LowerPriority", found, shares)
     if not found:
         return None
     return Rights("reclaim", shares=tuple(shares), parts=tuple(found))
+
+
+def _short(session: Session, ask: Ask, asked: Ints) -> Ints:
+    """Return what is asked for of the resources that nodes have too little of; of all, where no single one is short.
+
+    Who holds too much of something that is not short has nothing to give.
+    """
+    names, book = session.table.resources, session.book
+    short = np.zeros(len(asked), dtype=np.bool_)
+    for kind, count in zip(ask.kinds, ask.members, strict=True):
+        request = session.request(kind.shape)
+        for row in np.flatnonzero(request).tolist():
+            column = book.column(names[row])
+            if column is not None and int((np.maximum(session.free[row], 0) // request[row]).sum()) < count:
+                short[column] = True
+    return np.where(short, asked, 0) if short.any() else asked
 
 
 def _within(session: Session, row: int, asked: Ints, most: Ints) -> Iterator[int]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, relate
 from scheduler.actions.candidates import Candidate
@@ -29,6 +30,11 @@ from scheduler.placement import (
     VictimProblem,
     WhileOver,
 )
+
+MOST_LOST = 7 * 24 * 3600
+"""Seconds of work beyond which it makes no difference how much is lost."""
+START_COSTS = 60
+"""Seconds that every pod loses by being started again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +124,17 @@ def resident_of(session: Session, problem: PlacementProblem, pod: Pod) -> Reside
     return Resident(
         node=row,
         holds=np.concatenate([held, np.zeros(extra, dtype=np.int64)]) if extra else held,
-        runtime=max(0, int(session.now - pod.since)) if pod.since else 0,
+        runtime=_lost(session, row, held, pod),
         name=pod.uid,
     )
+
+
+def _lost(session: Session, row: int, held: NDArray[np.int64], pod: Pod) -> int:
+    """Return the work that is lost with a pod: its time and what a start costs, times its part of the node in 64ths."""
+    runtime = min(MOST_LOST, max(0, int(session.now - pod.since))) if pod.since else 0
+    whole = np.maximum(session.table.allocatable[:, row], 1)
+    part = int(np.max(held[: whole.size] * 64 // whole, initial=0))
+    return (runtime + START_COSTS) * min(64, max(1, part))
 
 
 def gang_of(candidate: Candidate, numbers: tuple[int, ...]) -> RunningGang:

@@ -17,6 +17,7 @@ from scheduler.framework.gangs import by_role, needs
 from scheduler.framework.outlook import going
 from scheduler.framework.queue_tree import Trees
 from scheduler.framework.residents import is_preemptible
+from scheduler.model.filling import CEILING
 from scheduler.model.groups import GroupState
 from scheduler.model.quota import subtree
 from scheduler.model.resources import Amounts, add, scale
@@ -70,7 +71,37 @@ def least_of(session: Session, state: GroupState) -> Amounts:
     return found
 
 
-def firm(session: Session) -> NDArray[np.int64]:
+def beyond_deserved(session: Session, state: GroupState, wanted: NDArray[np.int64]) -> tuple[int, int, int] | None:
+    """Return where a group that cannot be preempted would hold more than is deserved: queue, column, what is held so.
+
+    Only what cannot be taken back counts. None: it may be preempted, or all is within what the queue and those above it
+    deserve.
+    """
+    row, book = session.queue_row(state), session.book
+    if row is None or is_preemptible(state):
+        return None
+    if session.firm is None:
+        session.firm = _firm(session)
+    for one in book.lineage(row):
+        for name, _ in book.tree.queues[one].deserved:
+            column = book.column(name)
+            if column is None or not wanted[column]:
+                continue
+            held, deserved = int(session.firm[one, column]), int(book.ground.deserved[one, column])
+            if deserved < CEILING and held + int(wanted[column]) > deserved:
+                return one, column, held
+    return None
+
+
+def hold_firmly(session: Session, state: GroupState, amounts: NDArray[np.int64], sign: int) -> None:
+    """Count (sign 1), or take back (-1), what a group that cannot be preempted is given."""
+    row = session.queue_row(state)
+    if session.firm is not None and row is not None and not is_preemptible(state):
+        for one in session.book.lineage(row):
+            session.firm[one] += sign * amounts
+
+
+def _firm(session: Session) -> NDArray[np.int64]:
     """Return what every queue, with those below it, holds in groups that cannot be preempted."""
     shapes, held = session.snapshot.shapes, dict[str, list[Amounts]]()
     for state in session.snapshot.groups.values():

@@ -73,8 +73,9 @@ class View(Protocol):
     def is_preemptible(self, state: GroupState) -> bool:
         """Whether the group may be a victim by what it and its members say."""
 
-    def firm(self) -> NDArray[np.int64]:
-        """What every queue of the book holds, with those below it, in groups that are not preemptible (a copy)."""
+    def beyond_deserved(self, state: GroupState, wanted: NDArray[np.int64]) -> tuple[int, int, int] | None:
+        """Where a group that is not preemptible would hold more than is deserved, with so much more: the row of the
+        queue, the column of the book, and what is held there by such groups; None where it would not."""
 
     @property
     def neighbours(self) -> Neighbours:

@@ -114,6 +114,8 @@ class Session:
         self._refused = self._refusals()
         self._related: dict[Hashable, Relations | Verdict] = {}
         self._queue_keys: dict[str, tuple[Any, ...]] = {}
+        self.firm: NDArray[np.int64] | None = None
+        """What queues hold in groups that are not preemptible, once somebody asked; rows as in the book."""
         self.wants: dict[str, Any] = {}
         """What actions leave for later ones: groups that have no place, by key (`scheduler.actions.wants.Want`)."""
         self.contest = Contest()
@@ -220,9 +222,9 @@ class Session:
         """Whether the group may be a victim by what it and its members say."""
         return is_preemptible(state)
 
-    def firm(self) -> NDArray[np.int64]:
-        """What every queue holds, with those below it, in groups that are not preemptible."""
-        return bookkeeping.firm(self)
+    def beyond_deserved(self, state: GroupState, wanted: NDArray[np.int64]) -> tuple[int, int, int] | None:
+        """Where a group that is not preemptible would hold more than is deserved, with so much more."""
+        return bookkeeping.beyond_deserved(self, state, wanted)
 
     @cached_property
     def shares_matter(self) -> bool:

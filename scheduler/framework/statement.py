@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.framework.bookkeeping import hold_firmly
 from scheduler.framework.residents import Running
 from scheduler.model.decisions import Assignment, Place, Victim
 from scheduler.model.groups import GroupState
@@ -149,7 +150,11 @@ class Statement:
         amounts = self._amounts(members)
         queue = session.queue_row(state)
         if queue is not None:
-            self._undo.append(session.book.charge(queue, session.book.vector(amounts)))
+            vector = session.book.vector(amounts)
+            self._undo.append(session.book.charge(queue, vector))
+            if session.firm is not None:
+                hold_firmly(session, state, vector, 1)
+                self._undo.append(lambda: hold_firmly(session, state, vector, -1))
         if session.hooks.has("on_allocate"):
             session.hooks.on_allocate(state, amounts, undone=False)
             self._undo.append(lambda: session.hooks.on_allocate(state, amounts, undone=True))

@@ -8,6 +8,7 @@ import pytest
 
 from scheduler.model.affinity import LabelSelector, PodSelector, PodTerm, Requirement
 from scheduler.model.nodes import HOSTNAME
+from scheduler.model.pods import Shape
 from scheduler.model.queues import WEIGHT_UNIT
 from scheduler.model.verdict import Code
 from tests.unit.framework.world import GPU, World, shape
@@ -27,6 +28,7 @@ class Story(World):
         nodes: Sequence[str],
         *,
         gpu: int = 1,
+        of: Shape | None = None,
         minimum: int | None = None,
         queue: str = "default",
         priority: int = 50,
@@ -38,7 +40,7 @@ class Story(World):
         group = self.group(name, len(nodes) if minimum is None else minimum, queue=queue, **fields)
         for number, node in enumerate(nodes):
             values = {"priority": priority, "since": since, "node": node, "phase": "Running", "started": True}
-            self.member(group, number, shape(gpu=gpu), **{**values, **(pod or {})})
+            self.member(group, number, of or shape(gpu=gpu), **{**values, **(pod or {})})
 
     def asks(
         self, name: str, count: int, *, gpu: int = 1, queue: str = "default", priority: int = 50, **fields: object
@@ -498,3 +500,30 @@ def test_what_is_free_now_is_not_kept_where_enough_will_be_free(w: Story) -> Non
     w.drop_pod("leaves-0")
     w.session(later=1.0)
     assert w.placed == {"large-0": "n"}
+
+
+def test_no_room_is_made_for_who_cannot_give_it_back_beyond_what_is_deserved(w: Story) -> None:
+    w.node("n", gpu=2).queue("q0", weight=0).queue("q1", **gpus(deserved=1))
+    w.runs("a", ["n"], queue="q0")
+    w.runs("b", ["n"], queue="q0")
+    w.asks("firm", 1, gpu=2, queue="q1", preemptible=False)
+    w.expect([], ["a", "b"])
+
+
+def test_who_is_over_in_what_is_not_short_gives_nothing(w: Story) -> None:
+    w.node("n", gpu=4, cpu=10)
+    w.queue("q0", deserved=(("cpu", 2000), (GPU, 2))).queue("q1", deserved=(("cpu", 4000), (GPU, 3)))
+    w.runs("a", ["n"], of=shape(cpu=6, gpu=2), queue="q0")
+    w.runs("b", ["n"], of=shape(cpu=1, gpu=2), queue="q1")
+    w.gang("c", 1, of=shape(cpu=1, gpu=1), queue="q1")
+    w.expect([], ["a", "b"])
+
+
+def test_of_two_that_would_do_the_smaller_goes(w: Story) -> None:
+    w.node("n0", gpu=2).node("n1", gpu=2)
+    w.queue("q0", weight=2 * WEIGHT_UNIT, **gpus(deserved=2)).queue("q1", weight=2 * WEIGHT_UNIT, **gpus(deserved=2))
+    w.runs("mine", ["n0"], queue="q0")
+    w.runs("small", ["n0"], queue="q1", since=999.0)
+    w.runs("large", ["n1"], gpu=2, queue="q1", since=1001.0)
+    w.asks("more", 1, queue="q0")
+    w.expect(["small-0"], ["mine", "large", "more"])
