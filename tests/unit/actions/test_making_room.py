@@ -498,3 +498,19 @@ def test_what_is_free_now_is_not_kept_where_enough_will_be_free(w: Story) -> Non
     w.drop_pod("leaves-0")
     w.session(later=1.0)
     assert w.placed == {"large-0": "n"}
+
+
+def test_of_two_queues_below_one_the_smaller_share_is_served_first(w: Story) -> None:
+    w.node("n", gpu=130).queue("b").queue("c")
+    w.queue("d", parent="b").queue("e", parent="b").queue("g", parent="c")
+    w.runs("d0", ["n"], gpu=10, queue="d")
+    w.runs("e0", ["n"], gpu=20, queue="e")
+    w.runs("g0", ["n"], gpu=100, queue="g")
+    w.asks("d70", 1, gpu=70, queue="d", preemptible=False)
+    w.asks("e61", 1, gpu=61, queue="e", preemptible=False)
+    w.asks("g1", 1, queue="g")
+    w.session()
+    assert not w.places
+    w.node("m", gpu=70)
+    w.session(later=1.0)
+    assert [place.name for place in w.places] == ["d70"]
