@@ -2,10 +2,10 @@
 
 A group's queue must exist, be a leaf, be open up to the root and let the group's namespace in; "default" needs no
 object. Queues are served in this order, level by level from the root: first those that stay within what they are
-entitled to with their next group, then by priority, then by their dominant share with that group. A queue, with all
-above it, never holds more than its limit, nor what the idle guarantees of others need; groups that cannot be preempted
-are placed only within what their queue deserves, because nobody could take it back. What each is entitled to is
-arithmetic (`scheduler.model.quota`), shifted by what queues used in the past where they or the arguments state a
+entitled to with their next group, then by priority, then by their dominant share (a leaf's: with that group). A queue,
+with all above it, never holds more than its limit, nor what the idle guarantees of others need; groups that cannot be
+preempted are placed only within what their queue deserves, because nobody could take it back. What each is entitled to
+is arithmetic (`scheduler.model.quota`), shifted by what queues used in the past where they or the arguments state a
 half-life: `fairShare.halfLifeHours`, `fairShare.factorPercent` (how much it shifts), `fairShare.on` (surplus: only what
 is left over; weights: all that goes by weight). Members that replace lost ones of a running group may start in a held
 queue.
@@ -48,11 +48,13 @@ class Queues:
             return (0, -queue.priority)
         book = view.book
         ask = book.vector(view.least_of(head))
+        nothing = np.zeros_like(ask)
         key: list[int | float | str] = []
         for one in reversed(list(book.lineage(row))[:-1]):
             here = book.tree.queues[one]
             within = book.within(one, ask)
-            key += [int(not within), -here.priority, book.share(one, ask)]
+            # Of what stands above, what it holds counts: a smaller group is no reason to prefer one of its queues.
+            key += [int(not within), -here.priority, book.share(one, ask if one == row else nothing)]
         return tuple(key)
 
     # -- who may use which ----------------------------------------------------------------------------------------

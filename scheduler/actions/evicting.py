@@ -126,7 +126,7 @@ def _awaited(session: Session, rows: set[int], known: set[str], why: str) -> Ite
     Also those that go for others by an earlier decision of this session, where what they leave over is used.
     """
     going = _going(session)
-    for row, pod in ((row, pod) for row in sorted(rows) for pod in going.get(row, ())):
+    for row, pod in ((at, pod) for at in sorted(rows) for pod in going.get(at, ())):
         if pod.uid not in known and (pod.uid not in session.evicted or _overdrawn(session, row)):
             name = pod.owner_name or pod.name
             yield Victim(

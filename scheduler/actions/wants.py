@@ -64,7 +64,7 @@ def asked_again(session: Session, state: GroupState) -> Ask | Verdict | None:
     why = gate(session, state)
     if why is not None:
         return why
-    if is_running(state):
+    if is_running(state) or not needs(state).total:
         pods = replacements(state) or surplus(session, state)
         return make_ask(session, state, pods, Needs(1), each=True) if pods else None
     return make_ask(session, state, state.waiting, needs(state)) if state.waiting else None

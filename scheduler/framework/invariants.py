@@ -71,12 +71,12 @@ def _going(session: Session) -> list[Pod]:
 
 
 def _victims(session: Session) -> list[str]:
-    """Nobody is evicted twice, or for nothing, and of a gang that is not evicted whole its minimum stays."""
+    """Nobody is evicted for nothing, and of a gang that is not evicted whole its minimum stays."""
     found: list[str] = []
     parts: tuple[Place | Drain, ...] = (*session.places, *session.drains)
-    named = [victim.uid for part in parts for victim in part.victims if victim.uid in session.evicted]
-    if len(named) != len(set(named)) or set(named) != set(session.evicted):
-        found.append("a pod is evicted twice, or for no placement")
+    named = {victim.uid for part in parts for victim in part.victims}
+    if not named.issuperset(session.evicted):
+        found.append("a pod is evicted for no placement")
     for running in session.cache.residents.everybody() if session.evicted else ():
         left = [pod for pod in running.pods if pod.uid not in session.evicted]
         if len(left) == len(running.pods) or (not left and not running.fixed):

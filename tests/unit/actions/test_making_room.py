@@ -527,3 +527,19 @@ def test_of_two_that_would_do_the_smaller_goes(w: Story) -> None:
     w.runs("large", ["n1"], gpu=2, queue="q1", since=1001.0)
     w.asks("more", 1, queue="q0")
     w.expect(["small-0"], ["mine", "large", "more"])
+
+
+def test_of_two_queues_below_one_the_smaller_share_is_served_first(w: Story) -> None:
+    w.node("n", gpu=130).queue("b").queue("c")
+    w.queue("d", parent="b").queue("e", parent="b").queue("g", parent="c")
+    w.runs("d0", ["n"], gpu=10, queue="d")
+    w.runs("e0", ["n"], gpu=20, queue="e")
+    w.runs("g0", ["n"], gpu=100, queue="g")
+    w.asks("d70", 1, gpu=70, queue="d", preemptible=False)
+    w.asks("e61", 1, gpu=61, queue="e", preemptible=False)
+    w.asks("g1", 1, queue="g")
+    w.session()
+    assert not w.places
+    w.node("m", gpu=70)
+    w.session(later=1.0)
+    assert [place.name for place in w.places] == ["d70"]
