@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +35,9 @@ class Candidate:
 class Herd:
     """What runs in one leaf queue, in order of keys. protected: seconds for which groups are left alone.
 
-    candidates: None where nothing may go. there: where something may. held: (groups, resources of the book), what the
-    pods of each hold together, also those that may not go.
+    candidates: None where nothing may go. there: where something may. grew: of whom this session has placed a member,
+    which would be left alone if all others went. held: (groups, resources of the book), what the pods of each hold
+    together, also those that may not go.
     """
 
     def __init__(self, session: Session, queue: str, protected: float) -> None:
@@ -49,6 +51,8 @@ class Herd:
         self.candidates: list[Candidate | None] = [None] * count
         self.there: Flags = np.zeros(count, dtype=np.bool_)
         self.pods: Ints = np.zeros(count, dtype=np.int64)
+        self.grew: Flags = np.zeros(count, dtype=np.bool_)
+        self._places = 0
         self._until = np.full(count, np.inf)
         self.held: Ints = np.zeros((count, len(session.book.ground.resources)), dtype=np.int64)
         known: dict[Amounts, Ints] = {}
@@ -66,7 +70,8 @@ class Herd:
         time = running.min_runtime if running.min_runtime is not None else self._protected
         young = running.since + time > session.now if running.since else False
         self._until[number] = running.since + time if young else np.inf
-        found = candidate_of(session, running, young=young)
+        self.grew[number] = running.key in session.placed_of
+        found = candidate_of(session, running, young=young or bool(self.grew[number]))
         self.candidates[number] = found
         self.there[number] = found is not None
         self.pods[number] = len(found.pods) if found is not None else 0
@@ -87,6 +92,11 @@ class Herd:
 
     def of(self, asked: Flags) -> NDArray[np.intp]:
         """Return the numbers of those of the asked of whom something may go; note when more of them may."""
+        for place in islice(self._session.places, self._places, None):
+            number = self.position.get(place.group)
+            if number is not None and self.pods[number]:
+                self._look(number)
+        self._places = len(self._session.places)
         self._session.look_again_at(float(self._until[asked].min(initial=np.inf)))
         return np.flatnonzero(asked & self.there)
 

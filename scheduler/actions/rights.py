@@ -124,7 +124,7 @@ def preempting(session: Session, ask: Ask) -> Rights | None:
     numbers = herd.of(lower)
     if not numbers.size:
         return None
-    part = Part(herd, numbers, np.ones(numbers.size, dtype=np.bool_))
+    part = Part(herd, numbers, ~herd.grew[numbers])
     everyone = range(numbers.size)
     book = session.book
     asked = book.vector(ask.amounts)
@@ -233,7 +233,7 @@ def _part(session: Session, herd: Herd, numbers: NDArray[np.intp], row: int) -> 
     """Let groups of a queue go whole only where that leaves every queue above what it is guaranteed."""
     book = session.book
     held = herd.held[numbers]
-    whole = np.ones(numbers.size, dtype=np.bool_)
+    whole: Flags = ~herd.grew[numbers]
     for one in book.lineage(row):
         if one == book.tree.structure.root:
             continue

@@ -356,6 +356,17 @@ def test_whoever_borrows_waits_for_whoever_takes_back(w: Story) -> None:
     w.expect(["old0-0", "old1-0", "old2-0"], ["mine"])
 
 
+def test_a_gang_that_gets_a_member_back_does_not_lose_all_others_at_once(w: Story) -> None:
+    w.node("n0", gpu=2).node("n1", gpu=1).queue("mine", **gpus(deserved=2)).queue("guest", weight=0)
+    w.runs("pair", ["n0"], minimum=2, queue="guest", was_running=True)
+    w.member(w.groups["muster/ns/pair"], 1, shape(gpu=1), priority=50)
+    w.runs("own", ["n0"], queue="mine")
+    w.asks("more", 1, queue="mine", priority=10)
+    w.session()
+    assert w.placed_of("pair") == ["pair-1"]
+    assert w.victims == []
+
+
 # -- moves -------------------------------------------------------------------------------------------------------------
 
 
