@@ -13,7 +13,20 @@ from scheduler.model.rules import Follow, MemberRule, Repel, Spread
 from scheduler.model.verdict import Verdict
 
 _PORTS = "the requested host ports"
-_FREE_PORTS = "node(s) didn't have free ports for the requested pod ports"
+_IN_USE = (
+    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
+)
+_NAMED = {
+    "node(s) didn't have free ports for the requested pod ports": _PORTS,
+    "node(s) didn't find available persistent volumes to bind": "the persistent volumes that are available",
+    "node(s) did not have enough free storage": "the storage that is free",
+    "node(s) exceed max volume count": "the volume limits of nodes",
+    "node(s) had no available disk": "the disks that are in use",
+    "node(s) had no available volume zone": "the zones of volumes",
+    _IN_USE: "ReadWriteOncePod claims that are in use",
+    "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)": "volumes that do not exist",
+}
+"""What stands in the way, where the reason without its opening does not name it."""
 _OPENINGS = ("node(s) didn't match ", "node(s) didn't satisfy ", "node(s) didn't have ", "node(s) ")
 
 
@@ -63,8 +76,8 @@ def without(relations: Relations, topic: str) -> Relations:
 
 
 def _of_reason(reason: str) -> str:
-    if reason == _FREE_PORTS:
-        return _PORTS
+    if reason in _NAMED:
+        return _NAMED[reason]
     for opening in _OPENINGS:
         if reason.startswith(opening):
             return reason.removeprefix(opening).partition(" (")[0]

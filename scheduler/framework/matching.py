@@ -9,7 +9,7 @@ from __future__ import annotations
 from scheduler.model.affinity import Requirement
 from scheduler.model.nodes import HOSTNAME, NodeClass, Taint
 from scheduler.model.pods import SelectorTerm, Shape, Toleration
-from scheduler.model.selecting import compare, holds
+from scheduler.model.selecting import compare_plain, holds
 
 
 def matches_expression(need: Requirement, node_class: NodeClass) -> bool:
@@ -56,7 +56,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
         case "Equal":
             return bool(toleration.key) and toleration.value == taint.value
         case "Gt" | "Lt":
-            return bool(toleration.key) and compare(toleration.operator, taint.value, toleration.value)
+            return bool(toleration.key) and compare_plain(toleration.operator, taint.value, toleration.value)
         case _:
             return False
 

@@ -12,6 +12,7 @@ Labels = tuple[tuple[str, str], ...]
 
 _OF_LABELS = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 _INTEGER = re.compile(r"[+-]?0*[0-9]{1,19}")
+_PLAIN = re.compile(r"0|-?[1-9][0-9]*")
 _LARGEST = 2**63 - 1
 
 
@@ -29,6 +30,11 @@ def compare(operator: str, left: str | None, right: str) -> bool:
     if a is None or b is None:
         return False
     return a > b if operator == "Gt" else a < b
+
+
+def compare_plain(operator: str, left: str, right: str) -> bool:
+    """Gt and Lt of tolerations: as `compare`, but a number that is not written plainly (007, +7, -0) is none."""
+    return all(_PLAIN.fullmatch(text) for text in (left, right)) and compare(operator, left, right)
 
 
 def holds(need: Requirement, value: str | None, *, exists: bool) -> bool:

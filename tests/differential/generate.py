@@ -24,6 +24,8 @@ NAMESPACES = {"ns-a": {"team": "ml", "env": "prod"}, "ns-b": {"team": "web"}, "n
 GPU, HUGE = "example.com/gpu", "hugepages-2Mi"
 _NUMBERS = ("1", "2", "007", "10", "1.5", "abc", "", "9223372036854775807")
 _TAINT_KEYS = ("a", "b", "node.kubernetes.io/not-ready", "node.kubernetes.io/unschedulable", "nvidia.com/gpu")
+_LEVELS = ("0", "1", "2", "00", "007", "1.5", "abc", "", "9223372036854775807", "9223372036854775808")
+"""Values of the taint `level`, which tolerations compare as numbers."""
 _FEATURES = (
     "RestartAllContainersOnContainerExits", "UserNamespacesHostNetworkSupport", "VolumeBindMountOptions", "Other",
 )  # fmt: skip
@@ -140,6 +142,9 @@ class _Case:
                     {"key": key, "effect": effect, **({"value": self.pick("", "1", "2")} if self.chance(0.7) else {})}
                     for key, effect in sorted(taints)
                 ]
+            if self.chance(0.3):
+                level = {"key": "level", "effect": self.pick(*_EFFECTS), "value": self.pick(*_LEVELS)}
+                node["spec"].setdefault("taints", []).append(level)
         if "features" in self.on and self.chance(0.85):
             node["status"]["declaredFeatures"] = sorted(name for name in _FEATURES if self.chance(0.6))
         return node
@@ -336,6 +341,9 @@ class _Case:
 
     def toleration(self) -> Json:
         toleration: Json = {}
+        if self.chance(0.25):
+            toleration = {"key": "level", "operator": self.pick("Gt", "Lt"), "value": self.pick("-7", "0", "1", "5")}
+            return {**toleration, "effect": self.pick(*_EFFECTS)} if self.chance(0.4) else toleration
         if self.chance(0.8):
             toleration["key"] = self.pick(*_TAINT_KEYS)
         toleration["operator"] = self.pick("", "Equal", "Exists") if "key" in toleration else "Exists"

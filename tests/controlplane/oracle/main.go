@@ -93,8 +93,13 @@ type response struct {
 func main() {
 	klog.SetOutput(os.Stderr)
 	metrics.Register()
-	// Alpha, but what needs a feature of the kubelet: without them the API server drops or refuses such fields.
-	gates := map[string]bool{"UserNamespacesHostNetworkSupport": true, "VolumeBindMountOptions": true}
+	// Alpha: without them the API server drops or refuses what needs a feature of the kubelet, and tolerations that
+	// compare numbers.
+	gates := map[string]bool{
+		"TaintTolerationComparisonOperators": true,
+		"UserNamespacesHostNetworkSupport":   true,
+		"VolumeBindMountOptions":             true,
+	}
 	if err := feature.DefaultMutableFeatureGate.SetFromMap(gates); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -119,7 +119,8 @@ def test_tolerations(toleration: Toleration, fits: bool) -> None:
 @pytest.mark.parametrize(
     ("taint", "operator", "than", "fits"),
     [("950", "Gt", "900", True), ("950", "Gt", "950", False), ("high", "Gt", "1", False), ("5", "Lt", "9", True),
-     ("5", "Lt", "x", False), ("9", "Lt", "9", False)],
+     ("5", "Lt", "x", False), ("9", "Lt", "9", False), ("007", "Gt", "5", False), ("00", "Lt", "1", False),
+     ("0", "Lt", "1", True), ("7", "Gt", "05", False), ("7", "Gt", "-5", True), ("1", "Gt", "-0", False)],
 )  # fmt: skip
 def test_tolerations_that_compare_numbers(taint: str, operator: str, than: str, fits: bool) -> None:
     assert (why(node(taints=(Taint("sla", taint),)), tolerations=(Toleration("sla", operator, than),)) == "") is fits

@@ -352,6 +352,7 @@ def test_three_local_volumes_are_not_enough_for_four_members() -> None:
     world.session()
     assert world.placed == {}
     assert "node(s) didn't find available persistent volumes to bind" in world.text("g")
+    assert "there is room, but not with the persistent volumes that are available; 3 of 4 " in world.text("g")
     world.volume("v3", terms=at("n1"))
     world.session()
     assert len(world.placed) == 4
