@@ -13,7 +13,7 @@ Which set is taken is decided by placement. Rights only ever shrink: `may_evict`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -125,14 +125,9 @@ def preempting(session: Session, ask: Ask) -> Rights | None:
     if not numbers.size:
         return None
     part = Part(herd, numbers, ~herd.grew[numbers])
-    everyone = range(numbers.size)
     book = session.book
     asked = book.vector(ask.amounts)
-    limits: list[Limit] = []
-    for one in book.lineage(row):
-        above = book.used[one] + asked - book.ground.limit[one]
-        limits.extend(Limit(everyone, int(c), int(above[c])) for c in np.flatnonzero((asked > 0) & (above > 0)))
-    return Rights("preempt", limits=tuple(limits), parts=(part,))
+    return Rights("preempt", limits=_limits(session, row, asked, {row: numbers.size}), parts=(part,))
 
 
 def reclaiming(session: Session, ask: Ask) -> Rights | None:
@@ -143,49 +138,60 @@ def reclaiming(session: Session, ask: Ask) -> Rights | None:
 def recalling(session: Session, ask: Ask) -> Rights | None:
     """Return whom else the group may evict in queues that hold more than they deserve; None when nobody else."""
     ground = session.book.ground
-    rights = _reclaiming(session, ask, np.minimum(ground.owed, ground.deserved))
+    rights = _reclaiming(session, ask, np.minimum(ground.owed, ground.deserved), _short(session, ask))
     return rights if rights is not None and not rights.same(reclaiming(session, ask)) else None
 
 
-def _reclaiming(session: Session, ask: Ask, most: Ints) -> Rights | None:
-    """Return whom the group may evict where `most` is what queues may hold without giving back."""
+def _short(session: Session, ask: Ask) -> Ints:
+    """Return what is asked for of resources of which the nodes have too little for it; where none is, of all."""
+    asked = session.book.vector(ask.amounts)
+    short = np.zeros_like(asked)
+    for kind, members in zip(ask.kinds, ask.members, strict=True):
+        for name, request, free in zip(session.table.resources, session.request(kind.shape), session.free, strict=True):
+            column = session.book.column(name)
+            if request > 0 and column is not None and int((np.maximum(free, 0) // request).sum()) < members:
+                short[column] = asked[column]
+    return short if short.any() else asked
+
+
+def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = None) -> Rights | None:
+    """Return whom the group may evict where `most` is what queues may hold without giving back.
+
+    short: that part of what is asked for in which others have to be over, None: all of it.
+    """
     state, row = ask.state, session.queue_row(ask.state)
     queue = session.queue(session.queue_of(state))
     if row is None or queue.reclaim == "Never":
         return None
     book = session.book
     asked = book.vector(ask.amounts)
-    if book.limited(row, asked) is not None:
-        return None
-    short = _short(session, ask, asked)
     owed = list(_within(session, row, asked, most))
     if len(owed) < 2:
         return None
     found: list[Part] = []
     shares: list[Share] = []
+    below_of = {row: 0}
+    matters = asked if short is None else short
     for below, above in pairwise(owed):
         for child in book.children(above):
             if child != below:
-                _collect(session, ask, child, short, most, queue.reclaim == "LowerPriority", found, shares)
-    if not found:
+                _collect(session, ask, child, matters, most, queue.reclaim == "LowerPriority", found, shares)
+        below_of[above] = sum(part.numbers.size for part in found)
+    limits = _limits(session, row, asked, below_of)
+    if not found or any(not limit.members for limit in limits):
         return None
-    return Rights("reclaim", shares=tuple(shares), parts=tuple(found))
+    return Rights("reclaim", shares=tuple(shares), limits=limits, parts=tuple(found))
 
 
-def _short(session: Session, ask: Ask, asked: Ints) -> Ints:
-    """Return what is asked for of the resources that nodes have too little of; of all, where no single one is short.
-
-    Who holds too much of something that is not short has nothing to give.
-    """
-    names, book = session.table.resources, session.book
-    short = np.zeros(len(asked), dtype=np.bool_)
-    for kind, count in zip(ask.kinds, ask.members, strict=True):
-        request = session.request(kind.shape)
-        for row in np.flatnonzero(request).tolist():
-            column = book.column(names[row])
-            if column is not None and int((np.maximum(session.free[row], 0) // request[row]).sum()) < count:
-                short[column] = True
-    return np.where(short, asked, 0) if short.any() else asked
+def _limits(session: Session, row: int, asked: Ints, below: Mapping[int, int]) -> tuple[Limit, ...]:
+    """Return what has to go because the queue or one above it holds too much; below: so many candidates are there."""
+    book, count = session.book, 0
+    found: list[Limit] = []
+    for one in book.lineage(row):
+        count = below.get(one, count)
+        above = book.used[one] + asked - book.ground.limit[one]
+        found.extend(Limit(range(count), int(c), int(above[c])) for c in np.flatnonzero((asked > 0) & (above > 0)))
+    return tuple(found)
 
 
 def _within(session: Session, row: int, asked: Ints, most: Ints) -> Iterator[int]:

@@ -118,7 +118,8 @@ def ask_single(session: Session, ask: Ask, rights: Rights) -> tuple[Room, MadeRo
     """Return who goes for one pod; None where the kept question cannot tell."""
     if ask.total != 1 or len(ask.kinds) != 1 or len(ask.kinds[0].pods) != 1 or ask.wishes or not rights.parts:
         return None
-    if session.snapshot.budgets:
+    everyone = sum(part.numbers.size for part in rights.parts)
+    if session.snapshot.budgets or any(len(limit.members) < everyone for limit in rights.limits):
         return None
     relations = relate(session, ask)
     if isinstance(relations, Verdict) or relations:

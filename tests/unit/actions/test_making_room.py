@@ -554,3 +554,26 @@ def test_of_two_queues_below_one_the_smaller_share_is_served_first(w: Story) -> 
     w.node("m", gpu=70)
     w.session(later=1.0)
     assert [place.name for place in w.places] == ["d70"]
+
+
+def test_a_limit_above_both_is_no_reason_not_to_take_back(w: Story) -> None:
+    w.node("n", gpu=8).queue("d", **gpus(limit=4))
+    w.queue("q0", parent="d", **gpus(deserved=1)).queue("q1", parent="d", **gpus(deserved=1)).queue("other")
+    w.runs("a", ["n"] * 3, minimum=1, queue="q0")
+    w.runs("b", ["n"], queue="q1")
+    w.runs("c", ["n"] * 4, minimum=1, queue="other")
+    w.asks("more", 1, queue="q1")
+    w.session()
+    assert [name[0] for name in w.victims] == ["a"]
+    w.carry_out()
+    w.expect([], ["a", "b", "c", "more"])
+
+
+def test_who_is_over_in_what_is_not_short_keeps_it(w: Story) -> None:
+    w.node("n", cpu=10, gpu=4)
+    w.queue("q0", deserved=(("cpu", 2), (GPU, 2))).queue("q1", deserved=(("cpu", 4), (GPU, 3)))
+    for name, queue, cpu in (("a", "q0", 6), ("b", "q1", 1)):
+        pod = {"priority": 50, "since": 10.0, "node": "n", "phase": "Running", "started": True}
+        w.member(w.group(name, 1, queue=queue), 0, shape(cpu=cpu, gpu=2), **pod)
+    w.gang("c", 1, of=shape(cpu=1, gpu=1), queue="q1", pod={"priority": 50})
+    w.expect([], ["a", "b"])
