@@ -163,6 +163,17 @@ class Sessions:
         assert not (self._check and violations), violations
 
 
+def decided(snapshot: Snapshot, settings: Settings, cache: SessionCache, session_id: str) -> Session:
+    """Return a session after all actions; for tools that look inside. What an action raises is not caught."""
+    session = new_session(snapshot, settings, cache, session_id)
+    session.work_left = WORK
+    for number, name in enumerate(settings.actions):
+        session.later_actions = tuple(settings.actions[number + 1 :])
+        ACTIONS[name](session)
+    reasons.run(session)
+    return session
+
+
 def new_session(snapshot: Snapshot, settings: Settings, cache: SessionCache, session_id: str) -> Session:
     """Return a session that no action has touched; for tools and tests that look inside."""
     budget = Budget(settings.solver.max_deterministic_time, settings.solver.wall_limit, settings.solver.workers)

@@ -72,6 +72,17 @@ class Kind(enum.StrEnum):
     REQUESTS = "requests"
 
 
+SnapshotFile = Annotated[
+    Path | None,
+    typer.Option("--snapshot", exists=True, dir_okay=False, help="A file of `muster snapshot` instead of the cluster."),
+]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="The file of `muster run`; default: the defaults.")]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scheduler-name", help="schedulerName that is served; repeat. Default: those of the file, and of gangs."
+    ),
+]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="table, wide, json, yaml or name.")]
 
 
@@ -186,6 +197,7 @@ def why(
     namespace: Namespace = None,
     by_node: Annotated[bool, typer.Option("--nodes", help="Also what each node says to one more such pod.")] = False,
     output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    config: ConfigFile = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -194,22 +206,15 @@ def why(
 
     raise typer.Exit(
         explain(
-            target, kubeconfig=kubeconfig, context=context, namespace=namespace, output=output.value, by_node=by_node
+            target,
+            kubeconfig=kubeconfig,
+            context=context,
+            namespace=namespace,
+            output=output.value,
+            by_node=by_node,
+            config=config,
         )
     )
-
-
-SnapshotFile = Annotated[
-    Path | None,
-    typer.Option("--snapshot", exists=True, dir_okay=False, help="A file of `muster snapshot` instead of the cluster."),
-]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="The file of `muster run`; default: the defaults.")]
-Names = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--scheduler-name", help="schedulerName that is served; repeat. Default: those of the file, and of gangs."
-    ),
-]
 
 
 @app.command()

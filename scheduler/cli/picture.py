@@ -8,12 +8,14 @@ file it is. Nothing that such a session decides is carried out.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from scheduler.actions.run import Sessions, new_session
+from scheduler.actions.run import Sessions, decided, new_session
 from scheduler.app import load_configuration, make_sessions
 from scheduler.cli import reading
 from scheduler.cli.output import FAILED, USAGE, complain, note, with_client
@@ -54,9 +56,18 @@ class Picture:
 
     def session(self) -> Session:
         """Return a session that no action has touched. Raises `BadPlugin`."""
+        with redirect_stdout(sys.stderr):
+            return new_session(self.snapshot, self.config, self._sessions().cache, "look")
+
+    def decided(self) -> Session:
+        """Return a session after all actions. Raises `BadPlugin`."""
+        with redirect_stdout(sys.stderr):  # what fails is logged, and stdout holds objects only
+            return decided(self.snapshot, self.config, self._sessions().cache, "look")
+
+    def _sessions(self) -> Sessions:
         sessions = make_sessions(self.config)
         assert isinstance(sessions, Sessions)
-        return new_session(self.snapshot, self.config, sessions.cache, "look")
+        return sessions
 
 
 def with_picture(source: Source, call: Callable[[Picture, str], int]) -> int:

@@ -1,22 +1,27 @@
 """`muster why`: why a pod or a gang waits, from what the scheduler wrote on the objects, and who holds what it needs.
 
 Decided here: what is told. The reason is the scheduler's; the room and its holders are counted, in `room`, from the
-pods as they are now. Works with a read-only kubeconfig and without a running scheduler.
+pods as they are now; the turn and why nobody is evicted are those of a session on the cluster as it is (`outlook`).
+Works with a read-only kubeconfig and without a running scheduler.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from scheduler.cli import reading
+from scheduler.app import load_configuration
+from scheduler.cli import picture, reading
 from scheduler.cli.get import dialect_of, phase_of, waiting_reason
+from scheduler.cli.outlook import outlook
 from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, emit, note, table, with_client
 from scheduler.cli.room import left_out, scarce, sentence
 from scheduler.cli.verdicts import verdicts
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError
 from scheduler.cluster.members import group_key
+from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Pod, Shape
 
@@ -37,11 +42,18 @@ def explain(
     namespace: str | None,
     output: str,
     by_node: bool = False,
+    config: Path | None = None,
 ) -> int:
     """Print why `target` (NAME, pod/NAME or group/NAME) waits, and what each node says (`by_node`); exit code."""
     kind, _, name = target.rpartition("/")
     if kind not in _KINDS or not name:
         complain(f"{target}: write NAME, pod/NAME or group/NAME")
+        return USAGE
+
+    try:
+        settings = load_configuration(config)
+    except ConfigError as error:
+        complain(f"{config}: {error}" if config else str(error))
         return USAGE
 
     async def work(client: ApiClient) -> int:
@@ -54,6 +66,8 @@ def explain(
             complain(f"namespace {where} has {what} {name}")
             return NOT_FOUND
         told = [await _facts(client, state, pod, found) for state, pod in chosen]
+        for facts, (state, _) in zip(told, chosen, strict=True):
+            facts |= await _outlook(client, settings, state)
         for facts, (state, pod) in zip(told, chosen, strict=True) if by_node else ():
             facts |= await _by_node(client, state, pod)
         if output in ("json", "yaml"):
@@ -149,6 +163,21 @@ async def _scarce(client: ApiClient, state: GroupState, reason: str, shapes: Map
     return {"resources": rows} if rows else {}
 
 
+async def _outlook(client: ApiClient, settings: SchedulerConfiguration, state: GroupState | None) -> Facts:
+    """Return what a session on the whole cluster says about a group that waits."""
+    if state is None or not state.waiting:
+        return {}
+    names = (*settings.scheduler_names, *sorted({pod.scheduler_name for pod in state.waiting}))
+    try:
+        snapshot = await picture.read(client, names, guess=True)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        note(f"turn and evictions are not shown: {error}")
+        return {}
+    return outlook(picture.Picture(snapshot, settings), state.key)
+
+
 async def _by_node(client: ApiClient, state: GroupState | None, pod: Pod | None) -> Facts:
     """Return what each node says to the pod, or to the first member of the group that waits."""
     one = pod if pod is not None else next(iter(state.waiting), None) if state is not None else None
@@ -176,11 +205,19 @@ def _tell(facts: Facts) -> None:
         exist = "exists" if facts["existing"] == 1 else "exist"
         lines["members"] = f"{facts['bound']} bound, {needed}, {facts['existing']} {exist}{gated}"
     lines["reason"] = facts["reason"] or "-"
+    if facts.get("now") and str(facts["now"]) not in str(facts["reason"]):
+        lines["now"] = facts["now"]
+    if facts.get("order"):
+        lines["order"] = facts["order"]
     width = max(len(key) for key in (*lines, *(("problem",) if facts.get("problems") else ())))
     for key, value in lines.items():
         print(f"{key.ljust(width)}  {value if value not in ('', None) else '-'}")
     for problem in facts.get("problems", ()):
         print(f"{'problem'.ljust(width)}  {problem}")
+    if facts.get("eviction"):
+        print("\nNobody is evicted for it:")
+        for line in facts["eviction"]:
+            print(f"  {line}")
     if facts.get("members"):
         print()
         table(facts["members"], ("pod", "node", "state", "reason"))
@@ -195,7 +232,10 @@ def _tell(facts: Facts) -> None:
             print(left_out(row))
 
 
-_ASIDE = ("dialect", "minimum", "bound", "existing", "gated", "members", "resources", "problems", "reason", "verdicts")
+_ASIDE = (
+    *("dialect", "minimum", "bound", "existing", "gated", "members", "resources", "problems", "reason", "verdicts"),
+    *("now", "order", "eviction"),
+)
 _HELD = ("holder", "pods", "amount", "nodes")
 
 

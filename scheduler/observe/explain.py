@@ -32,7 +32,9 @@ sentence below.
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
+from scheduler.model.barrier import Barrier
 from scheduler.model.decisions import Place, Victim
 from scheduler.model.quantity import MAX_AMOUNT, MAX_SHOWN, format_amount
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
@@ -85,6 +87,46 @@ def eviction(place: Place, victim: Victim) -> str:
             return f"Evicted because queue {place.name} is being drained"
         case _:
             return f"Evicted for {who}, which has a higher priority"
+
+
+def barrier(found: Barrier) -> str:
+    """Return why nobody is evicted in one respect, as a clause: "groups of queue a have no lower priority: ml/x"."""
+    who = ", ".join(found.who[:_HOLDERS_SHOWN])
+    rest = len(found.who) - _HOLDERS_SHOWN
+    named = who + (f" and {_plural(rest, 'other')}" if rest > 0 else "")
+    queue = f"queue {found.queue}"
+    match found.kind:
+        case "off":
+            return f"the action {found.action} is not configured"
+        case "never":
+            return "its pods say that they never preempt (preemptionPolicy: Never)"
+        case "queue_never":
+            own = "in it" if found.action == "preempt" else "in other queues"
+            return f"{queue} evicts nobody {own} (its preemption settings)"
+        case "beyond_owed":
+            over = ", ".join(f"{format_amount(name, value)} {name}" for name, value in found.amounts)
+            return f"with it {queue} would hold {over} more than it is owed, so it takes nothing back from others"
+        case "priority":
+            return f"of no lower priority in {queue}: {named}"
+        case "within_owed":
+            return f"{queue} holds no more than it is owed: {named}"
+        case "not_reclaimable":
+            return f"{queue} gives nothing back (reclaimable: false): {named}"
+        case "not_preemptible":
+            return f"not preemptible in {queue}: {named}"
+        case "min_runtime":
+            until = datetime.fromtimestamp(found.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            return f"protected by minRuntime in {queue}, the first until {until}: {named}"
+        case "going":
+            return f"goes already in {queue}, for others before it: {named}"
+        case "partly_fixed":
+            return f"some of its pods cannot go, and the others are its minimum, in {queue}: {named}"
+        case "plugin":
+            return f"protected by a plugin (may_evict): {named}"
+        case "budget":
+            return f"disruption budget {named} allows none of its {_plural(found.count, 'pod')} to go"
+        case _:
+            return f"may go, but no set of them makes room for the whole minimum: {named}"
 
 
 def note(text: str, limit: int = NOTE_LIMIT) -> str:

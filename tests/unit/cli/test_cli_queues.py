@@ -134,3 +134,31 @@ def test_prio_reads_well(muster: CliRunner) -> None:
 def test_prio_of_a_group_that_runs_says_that_it_takes_no_part(muster: CliRunner) -> None:
     assert "it takes no part: it has no members that wait" in _run(muster, "prio", "train").stdout
     _run(muster, "prio", "nobody", exits=3)
+
+
+def _why(muster: CliRunner, name: str) -> Json:
+    (told,) = json.loads(_run(muster, "why", name, "-o", "json").stdout)
+    return dict(told)
+
+
+def test_why_tells_what_the_next_session_would_do(muster: CliRunner) -> None:
+    told = _why(muster, "more")
+    assert told["order"] == "1 of 1 in queue inference, 1 of 3 in all"
+    assert told["now"].startswith("the next session would place 2 pods of it, with 5 evicted before: default/train-0")
+    assert "eviction" not in told
+
+
+def test_why_tells_quota_turn_and_why_nobody_goes(muster: CliRunner) -> None:
+    told = _why(muster, "next")
+    assert told["now"] == f"WaitingForQuota: needs 2 {GPU}; queue research uses 5 of limit 6 (deserved 4)"
+    assert told["order"] == "1 of 2 in queue research, 2 of 3 in all, behind default/more"
+    assert told["eviction"] == [
+        "preempt: goes already in queue research, for others before it: default/train",
+        "reclaim: queue inference holds no more than it is owed: default/serve",
+    ]
+    text = _run(muster, "why", "next").stdout
+    assert "Nobody is evicted for it:\n  preempt: goes already" in text
+
+
+def test_why_of_a_group_that_runs_says_nothing_of_turns(muster: CliRunner) -> None:
+    assert not {"now", "order", "eviction"} & set(_why(muster, "train"))
