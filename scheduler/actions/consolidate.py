@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scheduler.actions.ask import Ask, relate
 from scheduler.actions.candidates import Candidate, herd, min_runtime
 from scheduler.actions.evicting import commit, evict_for
-from scheduler.actions.making_room import BASE_WORK, make_room_for
+from scheduler.actions.making_room import make_room_for, work_of
 from scheduler.actions.placing import problem_of
 from scheduler.actions.rehousing import is_free
 from scheduler.actions.rights import Rights, budgets_of, permitted
@@ -91,7 +91,7 @@ def _moving(session: Session, candidate: Candidate) -> Candidate | None:
 
 def move_for(session: Session, ask: Ask, rights: Rights) -> bool:
     """Place the ask with as few moves as it takes; return whether that was possible."""
-    session.work_left -= BASE_WORK + sum(len(one.pods) for one in rights.candidates)
+    session.work_left -= work_of(session, sum(len(one.pods) for one in rights.candidates))
     relations = relate(session, ask)
     if isinstance(relations, Verdict) or relations:
         return False  # what members ask of other pods would change with every move

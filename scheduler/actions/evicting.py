@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scheduler.actions.ask import Ask
 from scheduler.actions.attempt import spelled
 from scheduler.actions.candidates import lost
-from scheduler.actions.making_room import BASE_WORK
+from scheduler.actions.making_room import work_of
+from scheduler.actions.narrowing import likeliest
 from scheduler.actions.rehousing import rehoused
 from scheduler.actions.rights import Rights, narrowed
 from scheduler.actions.room import Room, room_for
@@ -26,25 +27,36 @@ from scheduler.framework.session import Session
 from scheduler.model.decisions import Victim
 from scheduler.model.pods import Pod
 from scheduler.model.resources import Amounts, add
-from scheduler.placement import MadeRoom, Placement, make_room
+from scheduler.placement import Infeasible, MadeRoom, Placement, make_room
 
 
 def evict_for(session: Session, ask: Ask, rights: Rights) -> bool:
     """Place the ask with as few evictions as it takes; return whether that was possible."""
-    found = ask_single(session, ask, rights)
+    found = ask_single(session, ask, rights) or _ask_likeliest(session, ask, rights)
     if found is None:
-        narrower = narrowed(session, ask, rights)
-        room = room_for(session, ask, narrower) if narrower is not None else None
-        if room is None:
-            return False
-        session.work_left -= BASE_WORK + len(room.pods)
-        found = room, make_room(room.problem)
+        return False
     room, answer = found
     if not isinstance(answer, MadeRoom):
         session.count("room_searches_total", action=rights.why, result="none" if answer.proven else "unknown")
         return False
     session.count("room_searches_total", action=rights.why, result="optimal" if answer.optimal else "minimal")
     return _carry_out(session, ask, rights.why, room, answer)
+
+
+def _ask_likeliest(session: Session, ask: Ask, rights: Rights) -> tuple[Room, MadeRoom | Infeasible] | None:
+    """Ask with the likeliest candidates, and with more of them where that gives nothing; None: it cannot be asked."""
+    found: tuple[Room, MadeRoom | Infeasible] | None = None
+    for thorough in (False, True):
+        part = likeliest(session, ask, rights, thorough=thorough)
+        narrower = narrowed(session, ask, part) if part is not None else None
+        room = room_for(session, ask, narrower) if narrower is not None else None
+        session.work_left -= work_of(session, len(room.pods) if room is not None else 0)
+        if room is None:
+            return found
+        found = room, make_room(room.problem)
+        if isinstance(found[1], MadeRoom) or part is rights:
+            return found
+    return found
 
 
 def _carry_out(session: Session, ask: Ask, why: str, room: Room, answer: MadeRoom) -> bool:

@@ -18,10 +18,10 @@ from scheduler.actions.wants import Want, asked_again, waits_for_room, wants
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 
-WORK = 400_000
-"""Running pods that the searches of one session may look at together."""
-BASE_WORK = 1_000
-"""What one search costs beside the pods that it looks at, in such pods."""
+WORK = 64_000
+"""What the searches of one session may cost together, in pods that are looked at; the last one may cost more."""
+BASE_WORK, NODE_WORK = 1_000, 3
+"""What one search costs beside the pods that it looks at, and what it costs for each node."""
 FIRST_REST, LAST_REST = 1.0, 10.0
 """Seconds between two searches for a group for which nothing was found, although something has changed."""
 
@@ -66,6 +66,11 @@ def stamp(session: Session) -> tuple[object, ...]:
     return session.cache.residents.version, id(session.book.ground), session.space
 
 
+def work_of(session: Session, pods: int) -> int:
+    """What a search costs that looks at so many pods. Counted, not timed, so that equal sessions decide the same."""
+    return BASE_WORK + NODE_WORK * len(session.table.names) + pods
+
+
 def may_try(session: Session, name: str, state: GroupState) -> bool:
     """Whether a search for the group can have another result than the last one."""
     tried: Tried | None = session.cache.tried.get((name, state.key))
@@ -94,21 +99,19 @@ def _of_those_who_preempt(ask: Ask) -> Ask | None:
 
 
 def _try(session: Session, name: str, state: GroupState, rule: Rule, serve: Serve) -> None:
+    if session.work_left <= 0:
+        session.wake_no_later_than(session.now)
+        return
     ask = _ask(session, state)
     if ask is None:
         return
     session.changes_at = session.now + AGAIN_AFTER
-    firm = session.beyond_deserved(state, session.book.vector(ask.amounts))
-    rights = rule(session, ask) if firm is None else None  # nobody could take back what it would get
-    if rights is not None:
-        if session.work_left <= 0:
-            session.wake_no_later_than(session.now)
-            return
-        if serve(session, ask, rights):
-            wants(session).pop(state.key, None)
-            session.verdicts.pop(state.key, None)
-            session.cache.tried.pop((name, state.key), None)
-            return
+    rights = rule(session, ask)
+    if rights is not None and serve(session, ask, rights):
+        wants(session).pop(state.key, None)
+        session.verdicts.pop(state.key, None)
+        session.cache.tried.pop((name, state.key), None)
+        return
     before: Tried | None = session.cache.tried.get((name, state.key))
     rest = min(LAST_REST, before.rest * 2) if before is not None and before.state is state else FIRST_REST
     due = max(session.changes_at, session.now + rest)

@@ -160,5 +160,5 @@ def _pool(session: Session, ask: Ask, rights: Rights) -> tuple[Pool | None, Flag
     return pool, pool.allowed(rights)
 
 
-CHEAPER = 16
+CHEAPER = 40
 """A question to what is kept costs so much less than a new one."""
