@@ -375,6 +375,7 @@ class IoProcess:
             open_requests=self._binder.open_requests,
             assumed=self._performer.assumed,
             pending=self._performer.pending(),
+            queues=self._performer.queues(),
         )
         return self._metrics.render()
 

@@ -29,6 +29,7 @@ from scheduler.model.bindrequest import BindRequest, GangOutcome, given_up
 from scheduler.model.decisions import Assignment, Explain, Place, SetStatus, Victim
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod
+from scheduler.model.queues import Queue, QueueFacts
 from scheduler.model.verdict import Verdict
 
 log = structlog.get_logger(__name__)
@@ -220,6 +221,10 @@ class Performer:
             elif not why.uids or any(not self._is_placing(pod.uid) for pod in pods):
                 counts[(why.queue, why.reason)] = counts.get((why.queue, why.reason), 0) + 1
         return counts
+
+    def queues(self) -> Iterator[tuple[Queue, QueueFacts]]:
+        """Yield the queues that have an object, with what was last decided to be said of them."""
+        return self._queues.told()
 
     # -- placements -----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -102,6 +102,13 @@ class QueueStatuses:
             self._offer(status.uid)
         elif said.timer is None:
             said.timer = asyncio.get_running_loop().call_later(wait, self._offer, status.uid)
+
+    def told(self) -> Iterator[tuple[Queue, QueueFacts]]:
+        """Yield the queues of which something was said, with the newest of it."""
+        for said in self._said.values():
+            queue = self._queue(said.status)
+            if queue is not None:
+                yield queue, said.status.facts
 
     def gone(self, dialect: str, name: str) -> None:
         """Note that a queue's object is gone."""

@@ -28,6 +28,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from scheduler import __version__
+from scheduler.model.queues import Queue, QueueFacts
+from scheduler.model.resources import Amounts
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +56,7 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "binds": ("Bindings that were sent.", ()),
     "unbinds": ("Pods that were deleted because their gang could not start whole.", ()),
     "evictions": ("Pods that were evicted to make room, or to drain a queue.", ("why",)),
+    "room_searches": ("Searches for room by eviction or by moves.", ("action", "result")),
     "eviction_failures": ("Requests to evict that were refused or not answered.", ("cause",)),
     "bind_failures": ("Members that could not be bound.", ("cause",)),
     "gangs_ended": ("Gangs of bind requests that ended, by how.", ("phase",)),
@@ -78,6 +81,16 @@ _HISTOGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     ),
     "api_request_duration_seconds": ("Requests to the API server.", ("method", "resource"), _REQUEST_BUCKETS),
 }
+_QUEUE_GAUGES = {
+    "usage": "What pods of a queue and those below it hold; cpu in cores, memory in bytes.",
+    "fair_share": "What a queue is entitled to now.",
+    "deserved": "What a queue's object says that it deserves.",
+    "guarantee": "What is held for a queue while it is idle.",
+    "limit": "What a queue's object says that it may never exceed.",
+    "borrowed": "What a queue holds above what it deserves.",
+}
+QUEUES_SHOWN = 1000
+"""Queues with figures of their own, the first by name."""
 _ALIASES = {
     "groups_placed": "pod_group_schedule_attempts",
     "bind_request_seconds": "bind_duration_seconds",
@@ -179,6 +192,12 @@ class Metrics:
         self._assumed = self._gauge("assumed_pods", "Pods that are placed and not yet seen to be bound.")
         self._overcommitted = self._gauge("overcommitted_nodes", "Nodes that hold more than they have.")
         self._pending = self._gauge("pending_pod_groups", "Groups that wait.", ("queue", "reason"))
+        self._queues = {
+            name: self._gauge(f"queue_{name}", text, ("queue", "resource")) for name, text in _QUEUE_GAUGES.items()
+        }
+        self._queue_groups = self._gauge(
+            "queue_pod_groups", "Groups of a queue and those below it.", ("queue", "state")
+        )
         self._watches = _Watches()
         self.registry.register(self._watches)
 
@@ -305,8 +324,9 @@ class Metrics:
         open_requests: int = 0,
         assumed: int = 0,
         pending: Mapping[tuple[str, str], int] | None = None,
+        queues: Iterable[tuple[Queue, QueueFacts]] = (),
     ) -> None:
-        """Set the gauges, just before they are read. pending: (queue, reason) -> groups."""
+        """Set the gauges, just before they are read. pending: (queue, reason) -> groups. queues: as last told."""
         _set(self._objects, (((name,), number) for name, number in (cache or {}).items()))
         _set(self._backlog, (((name,), number) for name, number in (backlog or {}).items()))
         _set(self._pending, (pending or {}).items())
@@ -314,10 +334,39 @@ class Metrics:
         self._open_requests.set(open_requests)
         self._assumed.set(assumed)
         self._watches.status = tuple(watches)
+        self._observe_queues(sorted(queues, key=lambda told: told[0].name)[:QUEUES_SHOWN])
+
+    def _observe_queues(self, queues: Sequence[tuple[Queue, QueueFacts]]) -> None:
+        for name, gauge in self._queues.items():
+            gauge.clear()
+            for queue, facts in queues:
+                for resource, value in _figures(name, queue, facts):
+                    if value >= 0:  # unlimited is no number
+                        gauge.labels(queue.name, resource).set(value / 1000 if resource == "cpu" else value)
+        self._queue_groups.clear()
+        for queue, facts in queues:
+            for state in ("pending", "admitted", "running"):
+                self._queue_groups.labels(queue.name, state).set(getattr(facts, state))
 
     def render(self) -> bytes:
         """Return everything in the text format of Prometheus."""
         return generate_latest(self.registry)
+
+
+def _figures(name: str, queue: Queue, facts: QueueFacts) -> Amounts:
+    match name:
+        case "deserved":
+            return queue.deserved
+        case "limit":
+            return queue.limit
+        case "guarantee":
+            return facts.guarantee
+        case "fair_share":
+            return facts.entitlement
+        case "borrowed":
+            return facts.borrowed
+        case _:
+            return facts.allocated
 
 
 def _set(gauge: Gauge, values: Iterable[tuple[tuple[str, ...], int]]) -> None:

@@ -10,7 +10,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import scheduler
-from scheduler.observe.metrics import _ALIASES, _COUNTERS, _HISTOGRAMS, UNDECLARED, Metrics, resource_of
+from scheduler.model.queues import UNLIMITED, Queue, QueueFacts
+from scheduler.observe.metrics import (
+    _ALIASES,
+    _COUNTERS,
+    _HISTOGRAMS,
+    QUEUES_SHOWN,
+    UNDECLARED,
+    Metrics,
+    resource_of,
+)
+
+GPU = "example.com/gpu"
 
 
 @dataclass
@@ -212,3 +223,39 @@ def test_two_sets_of_metrics_do_not_meet():
     first, second = Metrics(), Metrics()
     first.count("binds")
     assert value(second, "muster_binds_total") == 0
+
+
+def test_queues_have_figures_in_base_units_by_resource() -> None:
+    metrics = Metrics()
+    queue = Queue("research", deserved=(("cpu", 4000),), limit=((GPU, 8), ("cpu", UNLIMITED)))
+    facts = QueueFacts(
+        "Open", allocated=(("cpu", 1500), (GPU, 6)), entitlement=((GPU, 4),), borrowed=((GPU, 2),), pending=3
+    )
+    metrics.observe(queues=[(queue, facts)])
+    text = metrics.render().decode()
+    for line in (
+        'muster_queue_usage{queue="research",resource="cpu"} 1.5',
+        'muster_queue_usage{queue="research",resource="example.com/gpu"} 6.0',
+        'muster_queue_fair_share{queue="research",resource="example.com/gpu"} 4.0',
+        'muster_queue_borrowed{queue="research",resource="example.com/gpu"} 2.0',
+        'muster_queue_deserved{queue="research",resource="cpu"} 4.0',
+        'muster_queue_limit{queue="research",resource="example.com/gpu"} 8.0',
+        'muster_queue_pod_groups{queue="research",state="pending"} 3.0',
+    ):
+        assert line in text
+    assert 'muster_queue_limit{queue="research",resource="cpu"}' not in text
+    metrics.observe()
+    assert 'queue="research"' not in metrics.render().decode()
+
+
+def test_only_so_many_queues_have_figures() -> None:
+    metrics = Metrics()
+    told = [(Queue(f"q{number:05}"), QueueFacts("Open", allocated=((GPU, 1),))) for number in range(QUEUES_SHOWN + 5)]
+    metrics.observe(queues=told)
+    assert metrics.render().decode().count("muster_queue_usage{") == QUEUES_SHOWN
+
+
+def test_searches_for_room_are_counted_by_result() -> None:
+    metrics = Metrics()
+    metrics.session(Done(counters={'room_searches_total{action="reclaim",result="optimal"}': 2.0}))
+    assert 'muster_room_searches_total{action="reclaim",result="optimal"} 2.0' in metrics.render().decode()
