@@ -219,17 +219,15 @@ def _collect(
     if not over or not queue.reclaimable:
         return
     first = sum(part.numbers.size for part in found)
-    children = book.children(row)
-    for child in children:
+    for child in book.children(row):
         _collect(session, ask, child, asked, most, lower_only, found, shares)
-    if not children:
-        herd = herd_of(session, row, against_others=True)
-        meant: Flags = np.asarray((herd.held[:, [column for column, _ in over]] > 0).any(axis=1))
-        if lower_only:
-            meant &= herd.priority < ask.state.priority
-        numbers = herd.of(meant)
-        if numbers.size:
-            found.append(_part(session, herd, numbers, row))
+    herd = herd_of(session, row, against_others=True)  # in a queue that got others below it what ran there goes on
+    meant: Flags = np.asarray((herd.held[:, [column for column, _ in over]] > 0).any(axis=1))
+    if lower_only:
+        meant &= herd.priority < ask.state.priority
+    numbers = herd.of(meant)
+    if numbers.size:
+        found.append(_part(session, herd, numbers, row))
     last = sum(part.numbers.size for part in found)
     if last > first:
         shares.append(Share(row, range(first, last), over))

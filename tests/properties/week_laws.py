@@ -647,8 +647,7 @@ def _reclaims_by(
     for name in sorted(reached):
         for resource, value in asked.items():
             if value and cluster.counts(name, resource):
-                most = cluster.keeps(name, resource, rule)
-                most = max(most, cluster.deserved(name, resource)) if rule == "entitled" else most
+                most = max(cluster.keeps(name, resource, rule), cluster.deserved(name, resource))
                 if cluster.staying(name)[resource] + value > most:
                     return f"{name} would hold more {resource} than it may take back"
     for name, chunks in below.items():

@@ -282,6 +282,8 @@ class Week(World):
         places = self.places
         assert self.result is not None and self.snapshot is not None
         session = self.result.decisions.session
+        failures = [name for name in self.result.counters if "failures" in name or "violations" in name]
+        assert not failures, failures
         cluster = self.cluster()
         waits = (verdict.code is Code.WAITING_FOR_VICTIMS for verdict in self.result.verdicts.values())
         cluster.kept = bool(self.snapshot.holds) or any(waits)

@@ -367,6 +367,13 @@ def test_a_gang_that_gets_a_member_back_does_not_lose_all_others_at_once(w: Stor
     assert w.victims == []
 
 
+def test_what_runs_in_a_queue_that_got_others_below_it_can_be_taken_back(w: Story) -> None:
+    w.node("n", gpu=2).queue("mine", **gpus(deserved=2)).queue("guest").queue("part", parent="guest")
+    w.runs("old", ["n"], queue="guest")
+    w.asks("own", 2, queue="mine")
+    w.expect(["old-0"], ["own"])
+
+
 # -- moves -------------------------------------------------------------------------------------------------------------
 
 
