@@ -55,6 +55,7 @@ class Herd:
         self._places = 0
         self._until = np.full(count, np.inf)
         self.held: Ints = np.zeros((count, len(session.book.ground.resources)), dtype=np.int64)
+        self._flat: tuple[NDArray[np.intp], Ints, NDArray[np.intp]] | None = None
         known: dict[Amounts, Ints] = {}
         for number, one in enumerate(self._running):
             if session.evicted:
@@ -81,6 +82,7 @@ class Herd:
         number = self.position.get(key)
         if number is None:
             return
+        self._flat = None
         left = without(self._running[number], self._session.evicted, self._session.snapshot.shapes)
         if left is None:
             self.candidates[number] = None
@@ -89,6 +91,26 @@ class Herd:
         self._running[number] = left
         self.held[number] = self._session.book.vector(left.held)
         self._look(number)
+
+    def flat(self) -> tuple[NDArray[np.intp], Ints, NDArray[np.intp]]:
+        """Return for every pod that may go its row, what it holds (resources of the table by pods), and its group."""
+        if self._flat is None:
+            session, kinds = self._session, dict[Amounts, int]()
+            rows, kind, group, amounts = list[int](), list[int](), list[int](), list[Ints]()
+            for number, candidate in enumerate(self.candidates):
+                for pod in candidate.pods if candidate is not None else ():
+                    held = pod.charge if pod.charge is not None else session.snapshot.shapes[pod.shape].requests
+                    if held not in kinds:
+                        kinds[held] = len(kinds)
+                        amounts.append(session.outlook.amounts(pod))
+                    row = session.row(pod.node)
+                    assert row is not None  # candidates are on nodes of the snapshot
+                    rows.append(row)
+                    kind.append(kinds[held])
+                    group.append(number)
+            table = np.array(amounts, dtype=np.int64).reshape(len(amounts), len(session.table.resources))
+            self._flat = np.array(rows, dtype=np.intp), table[kind].T, np.array(group, dtype=np.intp)
+        return self._flat
 
     def of(self, asked: Flags) -> NDArray[np.intp]:
         """Return the numbers of those of the asked of whom something may go; note when more of them may."""

@@ -56,9 +56,13 @@ def make_room_for(session: Session, name: str, rule: Rule, serve: Serve) -> None
         if key not in known and key not in session.placed_of and waits_for_room(session, state):
             states.append(state)
     states = [state for state in states if may_try(session, name, state)]
-    for state in in_order(session, states).each() if states else ():
+    for state in in_order(session, states).each() if states and session.work_left > 0 else ():
+        if session.work_left <= 0:
+            break
         with session.guard(state):
             _try(session, name, state, rule, serve)
+    if states and session.work_left <= 0:
+        session.wake_no_later_than(session.now)
 
 
 def stamp(session: Session) -> tuple[object, ...]:
@@ -99,9 +103,6 @@ def _of_those_who_preempt(ask: Ask) -> Ask | None:
 
 
 def _try(session: Session, name: str, state: GroupState, rule: Rule, serve: Serve) -> None:
-    if session.work_left <= 0:
-        session.wake_no_later_than(session.now)
-        return
     ask = _ask(session, state)
     if ask is None:
         return

@@ -8,14 +8,15 @@ the rights, not always the cheapest. Also here: "no", where not even all of them
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask
-from scheduler.actions.candidates import Candidate
-from scheduler.actions.rights import Rights
+from scheduler.actions.candidates import Ints
+from scheduler.actions.rights import Part, Rights
 from scheduler.framework.protocols import WithinDomain
 from scheduler.framework.session import Session
 
@@ -25,56 +26,69 @@ PART = 1_000
 """Beyond that about so many pods are, or `SLACK` times what is asked for."""
 SLACK = 3
 
-Ints = NDArray[np.int64]
-
 
 def likeliest(session: Session, ask: Ask, rights: Rights, *, thorough: bool = False) -> Rights | None:
     """Return the rights with the candidates to look at; None when no set of them leaves enough room.
 
     thorough: candidates of all priorities, and as many as may be looked at. Numbers in shares and limits follow.
     """
-    candidates = rights.candidates
-    if sum(len(one.pods) for one in candidates) <= WHOLE:
+    if sum(int(part.herd.pods[part.numbers].sum()) for part in rights.parts) <= WHOLE:
         return rights
     kind = max(range(len(ask.kinds)), key=lambda number: (ask.members[number], -number))
     wanted = ask.members[kind]
     request = session.request(ask.kinds[kind].shape)
     mask = session.fit(ask.kinds[kind].shape).mask
-    priority = np.array([one.running.priority for one in candidates], dtype=np.int64)
-    levels = np.unique(priority).tolist()
+    levels = np.unique(np.concatenate([part.herd.priority[part.numbers] for part in rights.parts])).tolist()
     most = WHOLE if thorough else PART
     for level in levels[-1:] if thorough else levels:
-        chosen = np.flatnonzero(priority <= level).tolist()
-        fits, groups, pods = _by_node(session, [candidates[number] for number in chosen], request, mask)
-        if (
-            int(fits.sum()) >= wanted
-            and (nodes := _nodes(session, ask, (fits, groups, pods), wanted, most)) is not None
-        ):
-            names = {session.table.names[row] for row in np.flatnonzero(nodes).tolist()}
-            return _only(
-                rights, [number for number in chosen if any(pod.node in names for pod in candidates[number].pods)]
-            )
+        pods = _pods(rights.parts, level)
+        figures = _by_node(session, pods, request, mask)
+        nodes = _nodes(session, ask, figures, wanted, most) if int(figures[0].sum()) >= wanted else None
+        if nodes is not None:
+            return _only(rights, pods, nodes)
     return None
 
 
-def _by_node(
-    session: Session, candidates: list[Candidate], request: Ints, mask: NDArray[np.bool_]
-) -> tuple[Ints, Ints, Ints]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pods:
+    """Pods that may go, as columns. candidate: its number in the rights, in order."""
+
+    rows: NDArray[np.intp]
+    amounts: Ints
+    candidate: Ints
+
+
+def _pods(parts: Sequence[Part], level: int) -> _Pods:
+    """Return the pods of the candidates up to a priority."""
+    found: list[tuple[NDArray[np.intp], Ints, Ints]] = []
+    first = 0
+    for part in parts:
+        number = np.full(len(part.herd.candidates), -1, dtype=np.int64)
+        number[part.numbers] = np.arange(first, first + part.numbers.size)
+        number[part.herd.priority > level] = -1
+        rows, amounts, group = part.herd.flat()
+        chosen = number[group] >= 0
+        found.append((rows[chosen], amounts[:, chosen], number[group][chosen]))
+        first += part.numbers.size
+    return _Pods(
+        np.concatenate([rows for rows, _, _ in found]),
+        np.concatenate([amounts for _, amounts, _ in found], axis=1),
+        np.concatenate([numbers for _, _, numbers in found]),
+    )
+
+
+def _by_node(session: Session, pods: _Pods, request: Ints, mask: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
     """Return for each node how many members fit with all of these gone, of how many groups and pods they are."""
     with session.outlook.ahead():
         free, slots = session.free.copy(), session.open_slots.copy()
-    groups = np.zeros(slots.size, dtype=np.int64)
-    pods = np.zeros(slots.size, dtype=np.int64)
-    for one in candidates:
-        rows, amounts, count = session.outlook.piece(one.pods)
-        free[:, rows] += amounts
-        slots[rows] += count
-        pods[rows] += count
-        groups[rows] += 1
-    fits = np.maximum(slots, 0)
+    count = np.bincount(pods.rows, minlength=slots.size)
+    pairs = np.unique(np.stack([pods.rows, pods.candidate]), axis=1)
+    groups = np.bincount(pairs[0], minlength=slots.size)
+    fits = np.maximum(slots + count, 0)
     for resource in np.flatnonzero(request).tolist():
+        np.add.at(free[resource], pods.rows, pods.amounts[resource])
         fits = np.minimum(fits, np.maximum(free[resource], 0) // request[resource])
-    return np.where(mask, fits, 0), groups, pods
+    return np.where(mask, fits, 0), groups, count
 
 
 def _nodes(
@@ -105,12 +119,25 @@ def _nodes(
     return taken
 
 
-def _only(rights: Rights, chosen: list[int]) -> Rights:
-    new = {old: number for number, old in enumerate(chosen)}
-    shares = (replace(one, members=tuple(new[old] for old in one.members if old in new)) for one in rights.shares)
+def _only(rights: Rights, pods: _Pods, nodes: NDArray[np.bool_]) -> Rights:
+    """Return the rights of the candidates with a pod on one of the nodes."""
+    kept = np.zeros(sum(part.numbers.size for part in rights.parts), dtype=np.bool_)
+    kept[pods.candidate[nodes[pods.rows]]] = True
+    before = np.concatenate([[0], np.cumsum(kept)]).tolist()
+    parts, first = [], 0
+    for part in rights.parts:
+        mine = kept[first : first + part.numbers.size]
+        first += part.numbers.size
+        if mine.any():
+            parts.append(Part(part.herd, part.numbers[mine], part.whole[mine]))
+
+    def left(members: Sequence[int]) -> range:
+        return range(before[members[0]], before[members[-1] + 1])  # members of rights that consist of parts are ranges
+
+    shares = (replace(one, members=left(one.members)) for one in rights.shares)
     return Rights(
         rights.why,
-        tuple(rights.candidates[old] for old in chosen),
-        tuple(share for share in shares if share.members),
-        tuple(replace(one, members=tuple(new[old] for old in one.members if old in new)) for one in rights.limits),
+        shares=tuple(share for share in shares if share.members),
+        limits=tuple(replace(one, members=left(one.members)) for one in rights.limits),
+        parts=tuple(parts),
     )

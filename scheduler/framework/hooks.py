@@ -192,8 +192,13 @@ class Hooks:
 
     def sorts(self, pod: Pod, shape: Shape, view: View) -> Hashable:
         """Return what all plugins tell pods of one shape apart by; None when none of them does."""
-        parts = tuple(hook(pod, shape, view) for hook in self._of["sorts"])
-        return parts if any(part is not None for part in parts) else None
+        parts = []
+        for hook in self._of["sorts"]:  # asked for every pod of every ask: without a call between
+            try:
+                parts.append(hook.call(pod, shape, view))
+            except Exception as error:
+                raise HookRaised(hook.plugin, hook.hook, error) from error
+        return tuple(parts) if any(part is not None for part in parts) else None
 
     def relates(self, members: tuple[Members, ...], view: View, *, empty: bool) -> Relations | Verdict:
         """Return the relations of all plugins, scores with their weights, or the first verdict."""

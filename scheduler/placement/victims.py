@@ -170,10 +170,15 @@ def broken(gang: RunningGang, gone: frozenset[int]) -> bool:
     return any(resident in gone for resident in gang.residents) and not keeps_alive(gang, gone)
 
 
-def chunks_of(problem: VictimProblem, gone: frozenset[int]) -> list[tuple[int, ...]]:
-    """Return what goes in one piece: the residents of each broken gang, and every surplus pod for itself."""
+def chunks_of(
+    problem: VictimProblem, gone: frozenset[int], named: frozenset[int] | None = None
+) -> list[tuple[int, ...]]:
+    """Return what goes in one piece: the residents of each broken gang, and every surplus pod for itself.
+
+    named: only of gangs of which one of these goes.
+    """
     chunks: list[tuple[int, ...]] = []
-    for number in sorted({problem.gang_of[resident] for resident in gone}):
+    for number in sorted({problem.gang_of[resident] for resident in (gone if named is None else named)}):
         gang = problem.gangs[number]
         lost = tuple(resident for resident in gang.residents if resident in gone)
         if broken(gang, gone):
@@ -194,7 +199,9 @@ def row_holds(problem: VictimProblem, row: RoomRow, gone: frozenset[int]) -> boo
             named = gone.intersection(residents)
             if not named:
                 return True
-            chunks = [[resident for resident in chunk if resident in named] for chunk in chunks_of(problem, gone)]
+            chunks = [
+                [resident for resident in chunk if resident in named] for chunk in chunks_of(problem, gone, named)
+            ]
             for resource, amount in over:
                 held = [sum(int(problem.residents[r].holds[resource]) for r in chunk) for chunk in chunks]
                 if sum(held) - max(held) < amount:

@@ -107,11 +107,18 @@ def _victims(quick: bool) -> list[Row]:
     ]
 
 
+def _queues(quick: bool) -> list[Row]:
+    from tests.perf import bench_queues
+
+    return bench_queues.rows(quick)
+
+
 CASES: dict[str, Callable[[bool], list[Row]]] = {
     "engine": _engine,
     "session": _session,
     "quota": _quota,
     "victims": _victims,
+    "queues": _queues,
     "moves": _moves,
     "latency": _latency,
     "idle": _idle,
