@@ -374,6 +374,26 @@ def test_what_runs_in_a_queue_that_got_others_below_it_can_be_taken_back(w: Stor
     w.expect(["old-0"], ["own"])
 
 
+def test_no_surplus_is_taken_that_a_guarantee_keeps(w: Story) -> None:
+    w.node("n", gpu=4).queue("q1", **gpus(deserved=1)).queue("q2", **gpus(guarantee=3, deserved=3))
+    w.runs("big", ["n"] * 2, gpu=2, minimum=1, queue="q2")
+    w.asks("mine", 1, queue="q1")
+    w.expect([], ["big"])
+
+
+def test_several_gangs_together_leave_what_is_guaranteed(w: Story) -> None:
+    cpu, both = (("cpu", 3000),), (("cpu", 3000), (GPU, 2))
+    w.node("n", gpu=4, cpu=4).queue("q1", **gpus(deserved=2)).queue("q2", guarantee=cpu, deserved=both)
+    for number in range(4):
+        group = w.group(f"a{number}", 1, queue="q2")
+        w.member(group, 0, shape(gpu=1, cpu=1), since=10.0, node="n", phase="Running", started=True)
+    w.asks("mine", 2, queue="q1")
+    w.expect([])
+    w.asks("less", 1, queue="q1")
+    w.session(later=70.0)
+    assert len(w.victims) == 1
+
+
 # -- moves -------------------------------------------------------------------------------------------------------------
 
 
