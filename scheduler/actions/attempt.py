@@ -111,8 +111,8 @@ def attempt_run(session: Session, turn: list[GroupState]) -> None:
         with session.statement() as statement:
             for kind, (rows, counts) in zip(ask.kinds, answer.parts, strict=True):
                 statement.charge(kind.shape, rows, counts)
-                for pod, row in zip(kind.pods, spelled(rows, counts), strict=False):
-                    statement.place(owner[pod.uid], 1, [(pod, row)])
+                rowed = zip(kind.pods, spelled(rows, counts), strict=False)
+                statement.place_alike([(owner[pod.uid], pod, row) for pod, row in rowed])
             statement.commit()
     left = {state.waiting[0].uid: state for state in turn if state.key not in session.placed_of}
     for kind in ask.kinds:

@@ -242,6 +242,8 @@ def _part(session: Session, herd: Herd, numbers: NDArray[np.intp], row: int) -> 
         if one == book.tree.structure.root:
             continue
         kept = book.ground.kept[one]
+        if not kept.any():
+            continue
         least = np.minimum(kept, book.staying[one])
         whole &= ~((kept > 0) & (held > 0) & (book.staying[one] - held < least)).any(axis=1)
     return Part(herd, numbers, whole)

@@ -113,11 +113,39 @@ class Statement:
 
         minimum: how many of them must be bound or all are unwound. victims: who must be gone before. Raises `NotYours`.
         """
-        session, placed = self._session, self._session.placed
-        names = session.table.names
-        waiting = session.waiting_uids(state)
         assignments: list[Assignment] = []
-        self._undo.append(partial(_forget, placed, assignments))
+        self._undo.append(partial(_forget, self._session.placed, assignments))
+        self._record(state, minimum, members, victims, assignments)
+        self._tell(tuple(members))
+        amounts = self._amounts(members)
+        self._charge_queue([state], amounts)
+        self._tell_allocated([state], amounts)
+
+    def place_alike(self, turn: Sequence[tuple[GroupState, Pod, int]]) -> None:
+        """Record single pods that are alike and wait in one queue, each as a placement of its own. As `place`."""
+        if not turn:
+            return
+        assignments: list[Assignment] = []
+        self._undo.append(partial(_forget, self._session.placed, assignments))
+        for state, pod, row in turn:
+            self._record(state, 1, ((pod, row),), (), assignments)
+        self._tell(tuple((pod, row) for _, pod, row in turn))
+        one = self._session.snapshot.shapes[turn[0][1].shape].requests
+        states = [state for state, _, _ in turn]
+        self._charge_queue(states, one)
+        self._tell_allocated(states, one)
+
+    def _record(
+        self,
+        state: GroupState,
+        minimum: int,
+        members: Sequence[tuple[Pod, int]],
+        victims: tuple[Victim, ...],
+        assignments: list[Assignment],
+    ) -> None:
+        """Add a placement, and its assignments to what is undone together."""
+        placed, names, first = self._session.placed, self._session.table.names, len(assignments)
+        waiting = self._session.waiting_uids(state)
         for pod, row in members:
             if pod.uid in placed or pod.uid not in waiting:
                 raise NotYours(f"pod {pod.namespace}/{pod.name} is not waiting in group {state.key}")
@@ -133,11 +161,14 @@ class Statement:
                 api_version=group.api_version,
                 kind=group.kind,
                 minimum=minimum,
-                assignments=tuple(assignments),
+                assignments=tuple(assignments[first:]),
                 victims=victims,
             )
         )
-        where = tuple(members)
+
+    def _tell(self, where: tuple[tuple[Pod, int], ...]) -> None:
+        """Let everybody who keeps an account of pods on nodes know."""
+        session = self._session
         self._members.extend(where)
         if session.neighbours.concern(where):
             session.neighbours.place(where, 1)
@@ -147,17 +178,27 @@ class Statement:
         if session.hooks.has("on_place"):
             session.hooks.on_place(where, session, undone=False)
             self._undo.append(lambda: session.hooks.on_place(where, session, undone=True))
-        amounts = self._amounts(members)
-        queue = session.queue_row(state)
-        if queue is not None:
-            vector = session.book.vector(amounts)
-            self._undo.append(session.book.charge(queue, vector))
-            if session.firm is not None:
+
+    def _charge_queue(self, states: Sequence[GroupState], amounts: Amounts) -> None:
+        """Charge so much for each of these groups, which wait in one queue."""
+        session = self._session
+        queue = session.queue_row(states[0])
+        if queue is None:
+            return
+        vector = session.book.vector(amounts)
+        self._undo.append(session.book.charge(queue, vector * len(states)))
+        if session.firm is not None:
+            for state in states:
                 hold_firmly(session, state, vector, 1)
-                self._undo.append(lambda: hold_firmly(session, state, vector, -1))
-        if session.hooks.has("on_allocate"):
-            session.hooks.on_allocate(state, amounts, undone=False)
-            self._undo.append(lambda: session.hooks.on_allocate(state, amounts, undone=True))
+                self._undo.append(partial(hold_firmly, session, state, vector, -1))
+
+    def _tell_allocated(self, states: Sequence[GroupState], amounts: Amounts) -> None:
+        hooks = self._session.hooks
+        if not hooks.has("on_allocate"):
+            return
+        for state in states:
+            hooks.on_allocate(state, amounts, undone=False)
+            self._undo.append(partial(hooks.on_allocate, state, amounts, undone=True))
 
     def _amounts(self, members: Sequence[tuple[Pod, int]]) -> Amounts:
         shapes = self._session.snapshot.shapes
