@@ -604,3 +604,14 @@ def test_who_is_over_in_what_is_not_short_keeps_it(w: Story) -> None:
         w.member(w.group(name, 1, queue=queue), 0, shape(cpu=cpu, gpu=2), **pod)
     w.gang("c", 1, of=shape(cpu=1, gpu=1), queue="q1", pod={"priority": 50})
     w.expect([], ["a", "b"])
+
+
+def test_a_queue_that_may_take_back_from_now_on_does(w: Story) -> None:
+    w.node("n", gpu=2).queue("q1", reclaim="Never", **gpus(deserved=1)).queue("q2", **gpus(deserved=1))
+    w.runs("b", ["n"] * 2, minimum=1, queue="q2")
+    w.asks("mine", 1, queue="q1")
+    w.session()
+    assert not w.victims
+    w.queue("q1", reclaim="Any", **gpus(deserved=1))
+    w.session(later=1.5)
+    assert len(w.victims) == 1
