@@ -17,6 +17,7 @@ from scheduler.actions.turns import in_order
 from scheduler.actions.wants import Want, asked_again, waits_for_room, wants
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
+from scheduler.model.queues import Queue
 
 WORK = 64_000
 """What the searches of one session may cost together, in pods that are looked at; the last one may cost more."""
@@ -66,8 +67,17 @@ def make_room_for(session: Session, name: str, rule: Rule, serve: Serve) -> None
 
 
 def stamp(session: Session) -> tuple[object, ...]:
-    """Equal as long as the same groups run and queues are owed the same."""
-    return session.cache.residents.version, session.book.ground, session.space
+    """Equal as long as the same groups run and queues are owed and allow the same."""
+    if "policies" not in session.scratch:
+        session.scratch["policies"] = hash(tuple(_policy(queue) for queue in session.snapshot.queues.values()))
+    return session.cache.residents.version, session.book.ground, session.space, session.scratch["policies"]
+
+
+def _policy(queue: Queue) -> tuple[object, ...]:
+    """Return what a queue says about who may go, and for whom."""
+    return (
+        queue.name, queue.within_queue, queue.reclaim, queue.reclaimable, queue.min_runtime, queue.reclaim_min_runtime
+    )  # fmt: skip
 
 
 def work_of(session: Session, pods: int) -> int:
