@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, relate
-from scheduler.actions.candidates import Candidate, herd, min_runtime
+from scheduler.actions.candidates import Candidate, herd, min_runtime, own_runtime
 from scheduler.actions.evicting import commit, evict_for
 from scheduler.actions.making_room import make_room_for, work_of
 from scheduler.actions.placing import problem_of
@@ -56,7 +56,7 @@ def movable(session: Session, ask: Ask) -> Rights | None:
     found: list[Candidate] = []
     for queue in session.cache.residents.queues():
         at = book.tree.index.get(queue)
-        protected = 0.0 if at is None else min_runtime(session, at, against_others=True)
+        protected = own_runtime(session, queue) if at is None else min_runtime(session, at, against_others=True)
         there = herd(session, queue, protected)
         others = np.ones(len(there.candidates), dtype=np.bool_)
         if ask.state.key in there.position:

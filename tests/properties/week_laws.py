@@ -480,6 +480,8 @@ def _minimum(cluster: Cluster, place: Place) -> None:
 
 def _limits(cluster: Cluster, place: Place) -> None:
     """No queue is over its limit by what is placed, when what the placement itself awaits is gone."""
+    if not cluster.whole and _runs(cluster, place.group):
+        return  # a queue that takes no part in the tree has no account
     asked = _asked(cluster, place)
     victims = {victim.uid for victim in place.victims}
     for name in cluster.lineage(cluster.queue_of(cluster.pods[place.assignments[0].uid])):

@@ -424,6 +424,14 @@ def test_a_pod_moves_so_that_another_has_a_place(w: Story) -> None:
     w.expect([], ["a", "b", "c"])
 
 
+def test_nobody_moves_before_the_time_of_a_queue_that_is_out_of_the_tree(w: Story) -> None:
+    w.node("n0", gpu=4).node("n1", gpu=4).queue("lost", parent="gone", min_runtime=1e9)
+    w.runs("a", ["n0"], gpu=2, queue="lost", pod=owned(0))
+    w.runs("b", ["n1"], gpu=2, queue="lost", pod=owned(1))
+    w.asks("c", 1, gpu=3)
+    w.expect([], ["a", "b"])
+
+
 def test_a_pod_that_nobody_makes_again_is_not_moved(w: Story) -> None:
     w.node("n0", gpu=4).node("n1", gpu=4)
     w.runs("a", ["n0"], gpu=2)
