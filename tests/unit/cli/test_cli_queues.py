@@ -11,10 +11,13 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from scheduler.cli.main import app
+from scheduler.model.decisions import Decisions
 from scheduler.playground.server import PlaygroundServer, ThreadedServer
+from scheduler.sim import replay
 from tests.controlplane import nodes
 from tests.controlplane.crds import apply_crds
 from tests.controlplane.rest import Json, Rest
+from tests.unit.actions.test_making_room import Story, gpus
 
 CRDS = Path(__file__).parents[3] / "config" / "crd"
 GPU = "example.com/gpu"
@@ -162,3 +165,23 @@ def test_why_tells_quota_turn_and_why_nobody_goes(muster: CliRunner) -> None:
 
 def test_why_of_a_group_that_runs_says_nothing_of_turns(muster: CliRunner) -> None:
     assert not {"now", "order", "eviction"} & set(_why(muster, "train"))
+
+
+def test_a_saved_session_is_looked_at_without_a_cluster(tmp_path: Path) -> None:
+    w = Story()
+    w.node("n", gpu=4).queue("a", **gpus(deserved=3)).queue("b", **gpus(deserved=1))
+    w.runs("train", ["n", "n"], queue="b")
+    w.asks("next", 3, queue="a")
+    snapshot = w.take()
+    file = tmp_path / "saved.zip"
+    file.write_bytes(replay.dump("s", w.config, snapshot, Decisions("s", 1)))
+    nowhere = CliRunner(env={"KUBECONFIG": str(tmp_path / "none")})
+    rows = {
+        row["name"]: row for row in json.loads(_run(nowhere, "share", "--snapshot", str(file), "-o", "json").stdout)
+    }
+    assert (rows["b"]["resources"][GPU]["borrowed"], rows["a"]["resources"][GPU]["waiting"]) == ("1", "3")
+    words = ("prio", "next", "-n", "ns", "--snapshot", str(file), "-o", "json")
+    assert json.loads(_run(nowhere, *words).stdout)[0]["position"] == 1
+    broken = tmp_path / "broken.zip"
+    broken.write_bytes(b"no zip")
+    assert "not a snapshot file" in _run(nowhere, "share", "--snapshot", str(broken), exits=2).stderr

@@ -124,6 +124,25 @@ def test_history_that_leaves_nobody_a_weight_is_not_looked_at() -> None:
     assert tree.entitled(100, {"a": 100, "b": 100}, History(used, 9.0)) == [25, 75]
 
 
+@pytest.mark.parametrize(
+    ("on", "used", "expected"), [("surplus", (0.8, 0.2), (0.4, 1.6)), ("weights", (0.5, 0.0), (0.5, 1.0))]
+)
+def test_what_history_does_to_a_weight_can_be_told(
+    on: str, used: tuple[float, ...], expected: tuple[float, ...]
+) -> None:
+    tree = Tree(queue("a"), queue("b"), queue("idle"))
+    history = History(np.asarray([[0.0], *([one] for one in used), [0.9]]), 1.0, on)
+    tree = tree if on == "surplus" else Tree(queue("a"), queue("b"), queue("idle", weight=0))
+    found = quota.shifts(tree.structure, tree.fields, tree.column({"a": 100, "b": 100}), history)
+    assert found[1:, 0].tolist() == pytest.approx([*expected, 1.0])
+
+
+def test_history_that_leaves_nobody_a_weight_changes_none() -> None:
+    tree = Tree(queue("a"), queue("b", weight=3))
+    history = History(np.asarray([[0.0], [1.0], [1.0]]), 9.0)
+    assert quota.shifts(tree.structure, tree.fields, tree.column({"a": 9, "b": 9}), history)[1:, 0].tolist() == [1, 1]
+
+
 def test_history_on_weights_halves_the_weight_of_a_queue_that_used_its_part() -> None:
     tree = Tree(queue("a"), queue("b"))
     used = np.asarray([[0.0], [0.5], [0.0]])
