@@ -31,8 +31,8 @@ def _cases(plane: str) -> list[object]:
 def test_every_scenario_has_an_id_of_its_own() -> None:
     ids = [scenario.id for scenario in SCENARIOS]
     assert len(ids) == len(set(ids))
-    assert len(FILES) >= 5
-    assert len(ids) >= 138
+    assert len(FILES) >= 10
+    assert len(ids) >= 350
 
 
 def _play(plane, scheduler, scenario: Scenario, dialect: str) -> None:  # type: ignore[no-untyped-def]
