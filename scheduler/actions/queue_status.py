@@ -13,8 +13,9 @@ import numpy as np
 from scheduler.actions.enqueue import AT_THE_DOOR
 from scheduler.framework.session import Session
 from scheduler.model.decisions import SetQueueStatus
-from scheduler.model.filling import CEILING
+from scheduler.model.filling import CEILING, Ints
 from scheduler.model.queues import Queue, QueueFacts
+from scheduler.model.quota import owed
 from scheduler.model.resources import Amounts, amounts
 
 USAGE_AFTER = 60.0
@@ -46,9 +47,10 @@ def run(session: Session) -> None:
         del spoken.facts[name]
     if not queues:
         return
-    tallies = _tallies(session)
+    tallies, tree = _tallies(session), session.book.tree
+    deserved = owed(tree.structure, tree.fields(session.book.ground.resources))
     for name, queue in queues.items():
-        facts = facts_of(session, queue, tallies.get(name, Tally()))
+        facts = facts_of(session, queue, tallies.get(name, Tally()), deserved)
         known = spoken.facts.get(name)
         if known is not None and known[0] == queue.uid and _same(known[1], facts):
             due = known[2] + USAGE_AFTER
@@ -96,8 +98,8 @@ def _tallies(session: Session) -> dict[str, Tally]:
     return found
 
 
-def facts_of(session: Session, queue: Queue, tally: Tally) -> QueueFacts:
-    """Return what is so about a queue now."""
+def facts_of(session: Session, queue: Queue, tally: Tally, deserved: Ints) -> QueueFacts:
+    """Return what is so about a queue now. deserved: of all queues, rows as in the book."""
     book, tree = session.book, session.book.tree
     row = tree.index.get(queue.name)
     closed = tree.closed(queue.name)
@@ -111,7 +113,7 @@ def facts_of(session: Session, queue: Queue, tally: Tally) -> QueueFacts:
         return QueueFacts(state, problem=problem, children=below, running=tally.running, pods=tally.pods)
     ground = book.ground
     counts = ground.counts[row]
-    beyond = np.where(counts, np.maximum(book.used[row] - ground.deserved[row], 0), 0)
+    beyond = np.where(counts, np.maximum(book.used[row] - deserved[row], 0), 0)
     limit = ground.limit[row]
     return QueueFacts(
         state=state,

@@ -9,7 +9,7 @@ import pytest
 from plugins import built_in
 from scheduler.dialects.shapes import keyed
 from scheduler.framework.registry import Registry
-from scheduler.model.decisions import Explain
+from scheduler.model.decisions import Explain, SetQueueStatus
 from scheduler.model.pods import Condition, Problem
 from scheduler.model.quantity import MAX_AMOUNT
 from scheduler.model.verdict import Code, Verdict
@@ -501,3 +501,15 @@ def test_a_plugin_that_raises_harms_only_what_it_was_asked_about() -> None:
         assert (verdict.code, verdict.fact("field")) == (Code.MISCONFIGURED, "plugin moody")
     assert result.counters['plugin_failures{hook="order_groups",plugin="moody"}'] == 1.0
     assert need(gpu=1) == {GPU: 1}
+
+
+def test_an_inner_queue_deserves_what_those_below_it_do() -> None:
+    w = World()
+    w.node("n", gpu=8).queue("team", uid="u", limit=((GPU, 8),))
+    w.queue("a", uid="a", parent="team", deserved=((GPU, 3),))
+    w.gang("g", 4, of=shape(gpu=1), queue="a")
+    w.session()
+    w.carry_out()
+    result = w.session(later=1.0)
+    facts = {one.queue: one.facts for one in result.decisions.items if isinstance(one, SetQueueStatus)}
+    assert facts["team"].borrowed == facts["a"].borrowed == ((GPU, 1),)
