@@ -7,8 +7,10 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -91,7 +93,7 @@ type response struct {
 }
 
 func main() {
-	klog.SetOutput(os.Stderr)
+	sparingly()
 	metrics.Register()
 	// Alpha: without them the API server drops or refuses what needs a feature of the kubelet, and tolerations that
 	// compare numbers.
@@ -125,6 +127,27 @@ func main() {
 			return
 		}
 	}
+}
+
+// sparingly logs to stderr, but for one thing: taints that are no numbers are in many cases, and each is logged.
+func sparingly() {
+	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL"} {
+		if err := flags.Set(name, value); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	klog.SetOutput(lessTaints{})
+}
+
+type lessTaints struct{}
+
+func (lessTaints) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("failed to parse taint value")) {
+		return len(line), nil
+	}
+	return os.Stderr.Write(line)
 }
 
 // defaultProfile is that of kube-scheduler without DynamicResources, which needs devices that are not compared here.
