@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest
-WORKERS ?= 2
+WORKERS ?= 3
 STORY ?= gang
 
 .PHONY: help setup demo check test test-all unit bench differential playground clean
