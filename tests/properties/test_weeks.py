@@ -355,4 +355,4 @@ def test_random_weeks() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_random_weeks() -> None:
-    play(int(os.environ.get("MUSTER_WEEKS", "4000")), 50)
+    play(int(os.environ.get("MUSTER_WEEKS", "3000")), 50)
