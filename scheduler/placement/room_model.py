@@ -7,10 +7,8 @@ too large for the solver's bounds to be any good. An answer is exact when both s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +22,6 @@ from scheduler.placement.room_lots import Pieces
 from scheduler.placement.rows import cells_of, domain_rows
 from scheduler.placement.standing import grouping
 from scheduler.placement.victims import AtMostEvicted, MustFree, VictimProblem, WhileOver
-
-Weight: TypeAlias = Callable[[int], int]
-"""What a row counts of a resident."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +55,7 @@ class RoomModel:
     _lots: list[_Term] = field(default_factory=list)
     _wholes: list[_Term] = field(default_factory=list)
     _variables: list[dict[int, int]] = field(default_factory=list)
+    _terms_of: dict[int, list[_Term]] = field(default_factory=dict)
 
     def build(self) -> None:
         """Add all variables and rows."""
@@ -159,19 +155,27 @@ class RoomModel:
     def _row(self, row: AtMostEvicted | MustFree | WhileOver) -> None:
         match row:
             case AtMostEvicted(residents, most):
-                self._sum(partial(_weigh, dict.fromkeys(residents, 1)), None, most)
+                self._sum(dict.fromkeys(residents, 1), None, most)
             case MustFree(amounts, least):
-                self._sum(partial(_weigh, dict(amounts)), least, None)
+                self._sum(dict(amounts), least, None)
             case WhileOver(residents, over):
                 self._while_over(frozenset(residents), over)
 
-    def _weights(self, weigh: Weight) -> list[tuple[int, int]]:
-        """Return (variable, weight of one unit) of the pieces that weigh anything."""
-        found = [(term.variable, weigh(term.residents[0])) for term in self._lots]
-        found.extend((term.variable, sum(weigh(r) for r in term.residents)) for term in self._wholes)
-        return [(variable, weight) for variable, weight in found if weight]
+    def _weights(self, weigh: Mapping[int, int]) -> list[tuple[int, int]]:
+        """Return (variable, weight of one unit) of the pieces that weigh anything. weigh: by resident."""
+        if not self._terms_of:
+            for term in self._lots:
+                self._terms_of.setdefault(term.residents[0], []).append(term)
+            for term in self._wholes:
+                for resident in term.residents:
+                    self._terms_of.setdefault(resident, []).append(term)
+        weights: dict[int, int] = {}
+        for resident, weight in weigh.items():
+            for term in self._terms_of.get(resident, ()) if weight else ():
+                weights[term.variable] = weights.get(term.variable, 0) + weight
+        return sorted(weights.items())
 
-    def _sum(self, weigh: Weight, low: int | None, high: int | None) -> None:
+    def _sum(self, weigh: Mapping[int, int], low: int | None, high: int | None) -> None:
         terms = self._weights(weigh)
         if not terms:
             if low is not None and low > 0:
@@ -185,7 +189,7 @@ class RoomModel:
     def _while_over(self, inside: frozenset[int], over: Sequence[tuple[int, int]]) -> None:
         """One chunk is the last; without it, in one of the resources less went than the queue is over."""
         residents = self.problem.residents
-        taken = self._weights(partial(_weigh, dict.fromkeys(inside, 1)))
+        taken = self._weights(dict.fromkeys(inside, 1))
         if not taken:
             return
         last = {variable: self.model.variable(0, 1) for variable, _ in taken}
@@ -197,7 +201,7 @@ class RoomModel:
             flag = self.model.variable(0, 1)
             flags.append(flag)
             held = {resident: int(residents[resident].holds[resource]) for resident in inside}
-            terms = self._weights(partial(_weigh, held))
+            terms = self._weights(held)
             if not terms:
                 continue
             variables = [variable for variable, _ in terms] + [last[variable] for variable, _ in terms]
@@ -295,10 +299,6 @@ class RoomModel:
                 breaks += 1
         runtime = sum(self.problem.residents[resident].runtime for resident in gone)
         return Chosen(frozenset(gone), (breaks, len(gone), runtime), proven)
-
-
-def _weigh(weights: Mapping[int, int], resident: int) -> int:
-    return weights.get(resident, 0)
 
 
 def _held(released: Iterable[tuple[int, Ints, int]], resource: int) -> list[tuple[int, int]]:
