@@ -133,7 +133,8 @@ class Book:
     def limited(self, row: int, ask: Ints) -> tuple[int, int] | None:
         """Return the first queue, from the leaf up, whose limit is too low for so much more, and the resource."""
         for one in self.lineage(row):
-            over = np.flatnonzero((ask > 0) & (self.used[one] + ask > self.ground.limit[one]))
+            limit = self.ground.limit[one]
+            over = np.flatnonzero((ask > 0) & (limit < CEILING) & (self.used[one] + ask > limit))
             if over.size:
                 return one, int(over[0])
         return None

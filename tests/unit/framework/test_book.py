@@ -151,3 +151,8 @@ def test_who_is_guaranteed_what_is_free_is_named() -> None:
     assert sentence(found) == (
         "WaitingForQuota: needs 3 example.com/gpu, 4 free; guaranteed: 2 to queue team; queue other uses 0"
     )
+
+
+def test_no_sum_is_too_large_for_a_queue_without_a_limit() -> None:
+    found = book({"serving": (("cpu", CEILING),)})
+    assert limited(found, "serving", (("cpu", CEILING),)) is None
