@@ -6,7 +6,7 @@ Decided here: whose earlier verdict is brought up to date. What is said of whom 
 from __future__ import annotations
 
 from scheduler.actions.ask import Ask
-from scheduler.actions.placing import Nothing
+from scheduler.actions.placing import Nothing, could_ever
 from scheduler.actions.verdicts import explain
 from scheduler.actions.wants import Want, asked_again, wants
 from scheduler.framework.session import Session
@@ -28,7 +28,11 @@ def run(session: Session) -> None:
 
 def _say(session: Session, want: Want) -> None:
     """Explain why there is no room; what queues forbid, or what is waited for, has been said."""
-    if want.answer is None or want.kept or not session.remaining(want.state):
+    if want.kept or not session.remaining(want.state):
+        return
+    if want.answer is None:
+        if not could_ever(session, want.ask):  # that comes before what queues forbid
+            session.reject(want.state, explain(session, want.ask, Nothing(proven=True)))
         return
     why = explain(session, want.ask, want.answer)
     session.reject(want.state, why)

@@ -125,7 +125,8 @@ class MusterDialect(PodGroupDialect):
     def queue_status_patch(self, queue: Queue, facts: QueueFacts, now: str) -> dict[str, Any] | None:
         """Return the merge patch for the status of a queue."""
         before = plain(queue.raw_status)
-        wish: dict[str, Any] = {"state": facts.state, "pending": facts.pending, "running": facts.running}
+        waiting = facts.pending + facts.admitted
+        wish: dict[str, Any] = {"state": facts.state, "pending": waiting, "running": facts.running}
         wish["conditions"] = queues.conditions(queue, before, facts, now, ready=True)
         changed = (difference(before, wish) or {"status": {}})["status"]
         for name, value in (
