@@ -61,7 +61,7 @@ def said(name: str, value: Json, facts: QueueFacts = FACTS, now: str = T1) -> Js
 def test_a_queue_of_ours_says_its_shares_and_its_use() -> None:
     assert say("muster", obj()) == {
         "state": "Open",
-        "pending": 2,
+        "pending": 3,
         "running": 3,
         "conditions": [
             {
