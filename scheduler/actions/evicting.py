@@ -152,13 +152,14 @@ def _held(session: Session, pod: Pod) -> Amounts:
 
 
 def _awaited(session: Session, rows: set[int], known: set[str], why: str) -> Iterable[Victim]:
-    """Pods that go anyway, on the nodes that are given out: they are named so that they are waited for.
+    """Pods that go anyway, on nodes of which what they leave is given out: they are named so that they are waited for.
 
     Also those that go for others by an earlier decision of this session, where what they leave over is used.
     """
     going = _going(session)
     for row, pod in ((at, pod) for at in sorted(rows) for pod in going.get(at, ())):
-        if pod.uid not in known and (pod.uid not in session.evicted or _overdrawn(session, row)):
+        wanted = _overdrawn(session, row) if pod.uid in session.evicted else session.outlook.is_used(row)
+        if pod.uid not in known and wanted:
             name = pod.owner_name or pod.name
             yield Victim(
                 uid=pod.uid, namespace=pod.namespace, pod=pod.name, node=pod.node, group=pod.group,

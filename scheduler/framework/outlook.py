@@ -84,6 +84,11 @@ class Outlook:
         finally:
             undo()
 
+    def is_used(self, row: int) -> bool:
+        """Whether, inside `ahead`, more is given out on a node than is free now."""
+        free = self._ledger.free[:, row] - self._amounts[:, row]
+        return bool((free < 0).any()) or int(self._ledger.open_slots[row] - self._slots[row]) < 0
+
     def keep(self, request: NDArray[np.int64], rows: NDArray[np.intp], counts: NDArray[np.int64]) -> None:
         """Keep room for `counts` pods that each ask for `request` on these rows (each once), for this session.
 

@@ -20,7 +20,7 @@ from scheduler.model.verdict import Code
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "config.md"
 RESOURCE = "RESOURCE"
 REASONS = PAGE.with_name("reasons.md")
-LATER = {Code.SUSPENDED, Code.WAITING_FOR_QUOTA, Code.EXCEEDS_LIMIT, Code.PRIORITY}
+LATER = {Code.SUSPENDED}
 """Reasons that nothing gives yet."""
 Row = list[str]
 

@@ -634,3 +634,12 @@ def test_that_it_never_fits_is_said_before_what_a_queue_forbids(w: Story) -> Non
     never, later = w.verdict("never"), w.verdict("later")
     assert never is not None and never.permanent and never.code is Code.RESOURCES
     assert later is not None and later.code is Code.WAITING_FOR_QUOTA
+
+
+def test_who_goes_where_there_is_room_is_not_waited_for(w: Story) -> None:
+    w.node("n", gpu=4)
+    w.runs("low", ["n"], gpu=3)
+    w.runs("leaves", ["n"], pod={"deleting": True})
+    w.asks("high", 1, gpu=3, priority=100)
+    w.session()
+    assert w.victims == ["low-0"]
