@@ -87,6 +87,11 @@ class Ledger:
             self._assumed.discard(uid)
             self._charge(uid, None)
 
+    def gone(self, uid: str) -> None:
+        """Forget a pod that is known to be gone before the watch's event has been delivered."""
+        self._assumed.discard(uid)
+        self._charge(uid, None)
+
     def fits(self, requests: Amounts, node: Node) -> bool:
         """Whether the node has room for one more pod, by what it has now; only what is requested is compared."""
         return self._within(requests, node, 1)

@@ -488,6 +488,10 @@ class Binder:
         for assignment in record.place.assignments:
             if assignment.uid in self._under_way and not claimed(assignment.uid):
                 self._ledger.release(assignment.uid)  # charged by the check before the victims went
+        for victim in record.place.victims:
+            pod = self._cache.pod(victim.uid)
+            if pod is None or pod.finished:
+                self._ledger.gone(victim.uid)  # the cache may know more than it has delivered
         found = check(
             record.place,
             now=self._clock(),

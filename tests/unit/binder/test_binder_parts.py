@@ -181,6 +181,15 @@ def test_a_ledger_gives_back_what_was_assumed_but_not_what_the_watch_has_shown()
     assert ledger.used("n") == (0, {})
 
 
+def test_a_pod_that_is_known_to_be_gone_holds_nothing_before_its_event_comes() -> None:
+    ledger = Ledger()
+    ledger.apply([feed.ShapeSet(SHAPE), feed.PodSet(pod("a", node="n"))])
+    ledger.gone("u-a")
+    assert ledger.used("n") == (0, {})
+    ledger.apply([feed.PodGone("u-a")])
+    assert ledger.used("n") == (0, {})
+
+
 def test_a_pod_that_moves_its_charge_is_charged_once() -> None:
     ledger = Ledger()
     ledger.apply([feed.ShapeSet(SHAPE)])
