@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scheduler.framework.protocols import SortKey, View
 from scheduler.framework.registry import Arguments
 from scheduler.model.groups import GroupState
+from scheduler.model.pods import held_by
 from scheduler.model.quota import dominant_share
 from scheduler.model.resources import Amounts, add
 
@@ -39,10 +40,7 @@ class DominantResourceFairness:
         held = add(
             self._given.get(state.key, ()),
             view.least_of(state),
-            *(
-                pod.charge if pod.charge is not None else shapes[pod.shape].requests
-                for pod in (*state.bound, *state.assumed)
-            ),
+            *(held_by(pod, shapes) for pod in (*state.bound, *state.assumed)),
         )
         used: NDArray[np.int64] = view.book.vector(held)
         return (dominant_share(used.tolist(), view.book.ground.total.tolist()),)

@@ -20,6 +20,7 @@ from scheduler.framework.protocols import Only
 from scheduler.framework.residents import Running, without
 from scheduler.framework.session import Session
 from scheduler.model.barrier import Barrier
+from scheduler.model.pods import held_by
 from scheduler.model.selecting import selects
 
 
@@ -139,10 +140,7 @@ def _holding(session: Session, ask: Ask, queue: str) -> Iterator[Running]:
         if running.key == ask.state.key:
             continue
         running = without(running, session.evicted, session.snapshot.shapes) or running
-        held = (
-            pod.charge if pod.charge is not None else session.snapshot.shapes[pod.shape].requests
-            for pod in running.pods
-        )
+        held = (held_by(pod, session.snapshot.shapes) for pod in running.pods)
         if any(name in wanted and value > 0 for amounts in held for name, value in amounts):
             yield running
 

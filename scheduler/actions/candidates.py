@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scheduler.framework.residents import Running, without
 from scheduler.framework.session import Session
-from scheduler.model.pods import Pod
+from scheduler.model.pods import Pod, held_by
 from scheduler.model.resources import Amounts
 
 Ints = NDArray[np.int64]
@@ -99,7 +99,7 @@ class Herd:
             rows, kind, group, amounts = list[int](), list[int](), list[int](), list[Ints]()
             for number, candidate in enumerate(self.candidates):
                 for pod in candidate.pods if candidate is not None else ():
-                    held = pod.charge if pod.charge is not None else session.snapshot.shapes[pod.shape].requests
+                    held = held_by(pod, session.snapshot.shapes)
                     if held not in kinds:
                         kinds[held] = len(kinds)
                         amounts.append(session.outlook.amounts(pod))

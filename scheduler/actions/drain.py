@@ -8,12 +8,11 @@ binder. Nothing is placed for it, and it needs no action to be configured.
 from __future__ import annotations
 
 from scheduler.framework.protocols import Only
-from scheduler.framework.residents import Running
+from scheduler.framework.residents import Running, victim_of
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Drain, Victim
 from scheduler.model.groups import GroupState, PodGroup
-from scheduler.model.pods import Pod
-from scheduler.model.resources import Amounts, add
+from scheduler.model.pods import held_together
 
 STATE = "Drain"
 
@@ -41,24 +40,7 @@ def _leave(session: Session, running: Running) -> tuple[Victim, ...]:
         pods = tuple(pod for pod in pods if not isinstance(opinion, Only) or pod.uid in opinion.uids)
     row = session.book.tree.index.get(running.queue)
     if row is not None:
-        session.book.leave(row, session.book.vector(_held(session, pods)))
+        session.book.leave(row, session.book.vector(held_together(pods, session.snapshot.shapes)))
     session.outlook.add(pods)
     session.evicted.update((pod.uid, pod) for pod in pods)
-    return tuple(
-        Victim(
-            uid=pod.uid,
-            namespace=pod.namespace,
-            pod=pod.name,
-            node=pod.node,
-            group=running.key,
-            holder=running.holder,
-            why="drain",
-            grace=pod.grace,
-        )
-        for pod in pods
-    )
-
-
-def _held(session: Session, pods: tuple[Pod, ...]) -> Amounts:
-    shapes = session.snapshot.shapes
-    return add(*(pod.charge if pod.charge is not None else shapes[pod.shape].requests for pod in pods))
+    return tuple(victim_of(running, pod, "drain") for pod in pods)

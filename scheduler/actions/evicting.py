@@ -25,8 +25,7 @@ from scheduler.actions.singles import ask_single
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Victim
-from scheduler.model.pods import Pod
-from scheduler.model.resources import Amounts, add
+from scheduler.model.pods import Pod, held_by, held_together
 from scheduler.placement import Infeasible, MadeRoom, Placement, make_room
 
 
@@ -78,7 +77,7 @@ def _allowed(session: Session, ask: Ask, gone: list[tuple[Running, tuple[Pod, ..
     for running, pods in gone:
         row = session.book.tree.index.get(running.queue)
         if row is not None:
-            undo.append(session.book.charge(row, -session.book.vector(add(*(_held(session, pod) for pod in pods)))))
+            undo.append(session.book.charge(row, -session.book.vector(held_together(pods, session.snapshot.shapes))))
     try:
         return session.hooks.allows(ask.state, ask.amounts, session) is None
     finally:
@@ -94,7 +93,7 @@ def _undercut(session: Session, ask: Ask, gone: list[tuple[Running, tuple[Pod, .
     taken: dict[int, NDArray[np.int64]] = {}
     for running, pods in gone:
         at = book.tree.index.get(running.queue)
-        amounts = book.vector(add(*(_held(session, pod) for pod in pods)))
+        amounts = book.vector(held_together(pods, session.snapshot.shapes))
         for row in () if at is None else book.lineage(at):
             if row not in own:
                 taken[row] = taken[row] + amounts if row in taken else amounts
@@ -144,11 +143,7 @@ def _moved(session: Session, victim: Victim, pod: Pod, node: str) -> Victim:
     """Return the victim as one for which room is kept."""
     if not node:
         return victim
-    return replace(victim, move_to=node, owner=pod.owner_uid, requests=_held(session, pod))
-
-
-def _held(session: Session, pod: Pod) -> Amounts:
-    return pod.charge if pod.charge is not None else session.snapshot.shapes[pod.shape].requests
+    return replace(victim, move_to=node, owner=pod.owner_uid, requests=held_by(pod, session.snapshot.shapes))
 
 
 def _awaited(session: Session, rows: set[int], known: set[str], why: str) -> Iterable[Victim]:

@@ -18,7 +18,7 @@ from scheduler.actions.placing import problem_of
 from scheduler.actions.rights import Rights
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
-from scheduler.model.pods import Pod
+from scheduler.model.pods import Pod, held_by
 from scheduler.model.verdict import Verdict
 from scheduler.placement import (
     AtMostEvicted,
@@ -176,5 +176,5 @@ def rows_of(
 
 
 def _held(session: Session, pod: Pod, name: str) -> int:
-    held = pod.charge if pod.charge is not None else session.snapshot.shapes[pod.shape].requests
+    held = held_by(pod, session.snapshot.shapes)
     return dict(held).get(name, 0)

@@ -20,6 +20,7 @@ from scheduler.actions.rights import Rights
 from scheduler.actions.room import Room, room_for
 from scheduler.framework.protocols import Only
 from scheduler.framework.session import Session
+from scheduler.model.pods import held_by
 from scheduler.model.verdict import Verdict
 from scheduler.placement import (
     Infeasible,
@@ -100,7 +101,7 @@ class Pool:
 
     def _held(self, session: Session, name: str) -> Iterator[tuple[int, int]]:
         for number, pod in enumerate(self.room.pods):
-            held = pod.charge if pod.charge is not None else session.snapshot.shapes[pod.shape].requests
+            held = held_by(pod, session.snapshot.shapes)
             amount = dict(held).get(name, 0)
             if amount > 0:
                 yield number, amount

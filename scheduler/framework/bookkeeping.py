@@ -19,6 +19,7 @@ from scheduler.framework.queue_tree import Trees
 from scheduler.framework.residents import is_preemptible
 from scheduler.model.filling import CEILING
 from scheduler.model.groups import GroupState
+from scheduler.model.pods import held_by
 from scheduler.model.quota import subtree
 from scheduler.model.resources import Amounts, add, scale
 
@@ -108,10 +109,10 @@ def _firm(session: Session) -> NDArray[np.int64]:
         if (state.bound or state.assumed) and not is_preemptible(state):
             parts = held.setdefault(session.queue_of(state), [])
             for pod in (*state.bound, *state.assumed):
-                parts.append(pod.charge if pod.charge is not None else shapes[pod.shape].requests)
+                parts.append(held_by(pod, shapes))
     for pod, queue in session.snapshot.singles.values():
         if pod.preemptible is False:
-            part = pod.charge if pod.charge is not None else shapes[pod.shape].requests
+            part = held_by(pod, shapes)
             held.setdefault(queue, []).append(part)
     ground = session.book.ground
     sums = {queue: add(*parts) for queue, parts in held.items()}
@@ -157,7 +158,7 @@ def _leaving(session: Session) -> dict[str, Amounts]:
     shapes = session.snapshot.shapes
     for pod, queue in going(session.snapshot):
         if queue:
-            found.setdefault(queue, []).append(pod.charge if pod.charge is not None else shapes[pod.shape].requests)
+            found.setdefault(queue, []).append(held_by(pod, shapes))
     return {queue: add(*parts) for queue, parts in found.items()}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.ledger import Ledger
-from scheduler.model.pods import Pod, Shape
+from scheduler.model.pods import Pod, Shape, held_by
 from scheduler.model.snapshot import Snapshot
 
 OVERDUE = 60.0
@@ -45,7 +45,7 @@ class Outlook:
 
     def amounts(self, pod: Pod, shapes: Mapping[str, Shape] | None = None) -> NDArray[np.int64]:
         """Return what a pod holds on its node, in the order of the table's resources."""
-        held = pod.charge if pod.charge is not None else (shapes or self._snapshot.shapes)[pod.shape].requests
+        held = held_by(pod, shapes or self._snapshot.shapes)
         vector = np.zeros(len(self._column), dtype=np.int64)
         for name, value in held:
             if name in self._column:

@@ -11,10 +11,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from scheduler.framework.gangs import count_by_role
+from scheduler.model.decisions import Victim
 from scheduler.model.groups import GroupState
-from scheduler.model.pods import Pod, Shape
+from scheduler.model.pods import Pod, Shape, held_together
 from scheduler.model.queues import DEFAULT_QUEUE
-from scheduler.model.resources import Amounts, add
+from scheduler.model.resources import Amounts
 from scheduler.model.snapshot import Snapshot
 
 
@@ -40,6 +41,14 @@ class Running:
     preemptible: bool = True
     min_runtime: float | None = None
     held: Amounts = ()
+
+
+def victim_of(running: Running, pod: Pod, why: str) -> Victim:
+    """Return a pod of a running group as a victim. why: as in `Victim`."""
+    return Victim(
+        uid=pod.uid, namespace=pod.namespace, pod=pod.name, node=pod.node, group=running.key,
+        holder=running.holder, why=why, grace=pod.grace,
+    )  # fmt: skip
 
 
 class Residents:
@@ -133,7 +142,7 @@ def without(running: Running, leaving: Container[str], shapes: Mapping[str, Shap
         key=running.key, holder=running.holder, queue=running.queue, priority=running.priority, pods=pods,
         minimum=running.minimum, roles=running.roles, fixed=running.fixed, since=running.since,
         created=running.created, preemptible=running.preemptible, min_runtime=running.min_runtime,
-        held=_held(pods, shapes),
+        held=held_together(pods, shapes),
     )  # fmt: skip
 
 
@@ -146,12 +155,6 @@ def is_preemptible(state: GroupState) -> bool:
     if any(pod.preemptible is not None for pod in members):
         return any(pod.preemptible is not False for pod in members)
     return group.dialect != "kai" or state.priority < KAI_PREEMPTIBLE_BELOW
-
-
-def _held(pods: tuple[Pod, ...], shapes: Mapping[str, Shape]) -> Amounts:
-    if len(pods) == 1:
-        return pods[0].charge if pods[0].charge is not None else shapes[pods[0].shape].requests
-    return add(*(pod.charge if pod.charge is not None else shapes[pod.shape].requests for pod in pods))
 
 
 def _of_group(state: GroupState, shapes: Mapping[str, Shape]) -> Running | None:
@@ -172,7 +175,7 @@ def _of_group(state: GroupState, shapes: Mapping[str, Shape]) -> Running | None:
         created=group.created,
         preemptible=is_preemptible(state),
         min_runtime=group.min_runtime,
-        held=_held(state.bound, shapes),
+        held=held_together(state.bound, shapes),
     )
 
 
@@ -191,5 +194,5 @@ def _of_single(pod: Pod, queue: str, shapes: Mapping[str, Shape]) -> Running:
         since=pod.since,
         created=pod.created,
         preemptible=pod.preemptible is not False,
-        held=_held((pod,), shapes),
+        held=held_together((pod,), shapes),
     )

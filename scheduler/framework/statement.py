@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.bookkeeping import hold_firmly
-from scheduler.framework.residents import Running
+from scheduler.framework.residents import Running, victim_of
 from scheduler.model.decisions import Assignment, Place, Victim
 from scheduler.model.groups import GroupState
-from scheduler.model.pods import Pod, Shape
+from scheduler.model.pods import Pod, Shape, held_together
 from scheduler.model.podvolumes import VolumeStep
 from scheduler.model.resources import Amounts, add
 
@@ -81,26 +81,10 @@ class Statement:
         for running, part in gone:
             row = session.book.tree.index.get(running.queue)
             if row is not None:
-                held = add(*(self._held(pod) for pod in part))
+                held = held_together(part, session.snapshot.shapes)
                 self._undo.append(session.book.leave(row, session.book.vector(held)))
         self._gone.extend(gone)
-        return tuple(
-            Victim(
-                uid=pod.uid,
-                namespace=pod.namespace,
-                pod=pod.name,
-                node=pod.node,
-                group=running.key,
-                holder=running.holder,
-                why=why,
-                grace=pod.grace,
-            )
-            for running, part in gone
-            for pod in part
-        )
-
-    def _held(self, pod: Pod) -> Amounts:
-        return pod.charge if pod.charge is not None else self._session.snapshot.shapes[pod.shape].requests
+        return tuple(victim_of(running, pod, why) for running, part in gone for pod in part)
 
     def place(
         self,

@@ -7,11 +7,12 @@ shape by key. Requests are those of Kubernetes (init containers, sidecars, overh
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduler.model.affinity import HostPort, PodTerm, Requirement, SpreadTerm, WeightedPodTerm
 from scheduler.model.podvolumes import PodVolumes
-from scheduler.model.resources import Amounts
+from scheduler.model.resources import Amounts, add
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +148,13 @@ class Pod:
     def waiting(self) -> bool:
         """Whether it may still be bound by somebody: unbound, alive, not being deleted."""
         return not self.node and not self.finished and not self.deleting
+
+
+def held_by(pod: Pod, shapes: Mapping[str, Shape]) -> Amounts:
+    """Return what a pod takes from its node and its queue: its own charge if it has one, else what its shape asks."""
+    return pod.charge if pod.charge is not None else shapes[pod.shape].requests
+
+
+def held_together(pods: Sequence[Pod], shapes: Mapping[str, Shape]) -> Amounts:
+    """Return what several pods hold, as `held_by`."""
+    return held_by(pods[0], shapes) if len(pods) == 1 else add(*(held_by(pod, shapes) for pod in pods))

@@ -112,14 +112,20 @@ def _segment(search: _Search, segment: int, nodes: NDArray[np.bool_], classes: C
     return Status.UNKNOWN
 
 
-def demand_rows(instance: Instance, model: Model, best: Draft | None = None) -> list[int]:
-    """Add one variable for each demand, and the rows of the composition; with `maximize` more than the incumbent."""
+def composition_rows(instance: Instance, model: Model) -> list[int]:
+    """Add one variable for each demand, and the rows of the composition."""
     composition = instance.composition
     counts = [model.variable(low, high) for low, high in zip(composition.lows, composition.highs, strict=True)]
     for demands, count in composition.floors:
         model.row([counts[d] for d in demands], [1] * len(demands), count, None)
     for weights, limit in composition.ceilings:
         model.row([counts[d] for d in weights], list(weights.values()), None, limit)
+    return counts
+
+
+def demand_rows(instance: Instance, model: Model, best: Draft | None = None) -> list[int]:
+    """As `composition_rows`, with the objective; with `maximize` more than the incumbent."""
+    composition, counts = instance.composition, composition_rows(instance, model)
     if instance.problem.maximize:
         if best is not None:
             model.row(counts, [1] * len(counts), sum(best.counts) + 1, None)

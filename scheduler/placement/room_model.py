@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scheduler.placement.between import extra_rows
 from scheduler.placement.cpsat import Clock, Model, Status
-from scheduler.placement.exact import apart_rows, spent_once
+from scheduler.placement.exact import apart_rows, composition_rows, spent_once
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.room_cuts import necessary_rows
 from scheduler.placement.room_lots import Pieces
@@ -77,12 +77,7 @@ class RoomModel:
     def _pods(self) -> None:
         """What is asked for, on the nodes, with what goes."""
         instance, model = self.instance, self.model
-        composition = instance.composition
-        counts = [model.variable(low, high) for low, high in zip(composition.lows, composition.highs, strict=True)]
-        for demands, count in composition.floors:
-            model.row([counts[d] for d in demands], [1] * len(demands), count, None)
-        for weights, limit in composition.ceilings:
-            model.row([counts[d] for d in weights], list(weights.values()), None, limit)
+        counts = composition_rows(instance, model)
         caps = [np.where(self.nodes, kind.cap, 0) for kind in instance.kinds]
         for number, cap in enumerate(caps):
             placed = {node: model.variable(0, int(cap[node])) for node in np.flatnonzero(cap).tolist()}
