@@ -113,6 +113,49 @@ class Apart:
     demands: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AtMostDomains:
+    """The pods of these demands (None: of all) are in at most `limit` domains; nodes without the label host none.
+
+    present: domains in which such pods are already; they count.
+    """
+
+    level: str
+    limit: int
+    demands: tuple[int, ...] | None = None
+    present: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """In each domain the number of pods of these demands (None: of all) is a multiple of `size`, those counted in
+    `present` (domain, pods already there) included; nodes without the label host none."""
+
+    level: str
+    size: int
+    demands: tuple[int, ...] | None = None
+    present: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """No pod of `demands` is placed, or at least `minimum` of them are, and at least `least` of `parts` (whose demands
+    are among these) are placed. A part is placed when a pod of its demands is."""
+
+    demands: tuple[int, ...]
+    minimum: int = 0
+    parts: tuple[Part, ...] = ()
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Each part is whole or absent, and at least `least` of them are placed. Parts do not share demands."""
+
+    parts: tuple[Part, ...]
+    least: int
+
+
 Rule: TypeAlias = Minimum | AtMost | Within | Apart | MemberRule
 """Those of one question alone, and those that plugins state (`scheduler.model.rules`)."""
 
