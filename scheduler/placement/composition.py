@@ -15,9 +15,9 @@ from scheduler.placement.problem import AtMost, Minimum, Parts, PlacementProblem
 
 @dataclass(slots=True)
 class Composition:
-    """lows <= pods <= highs for each demand; floors: (demands, at least); ceilings: (weights, at most); parts: as asked.
+    """lows <= pods <= highs for each demand; floors: (demands, at least); ceilings: (weights, at most).
 
-    Among the floors are those that parts and segments force.
+    parts: as asked. Among the floors are those that parts and segments force.
     """
 
     lows: list[int]
@@ -49,7 +49,7 @@ class Composition:
         return found
 
     def _round_up(self, rules: Sequence[Segments], problem: PlacementProblem) -> None:
-        """Raise what is needed of demands that come in multiples; the largest last, which may be multiples of others."""
+        """Raise what is needed of demands that come in multiples, by the largest multiple last."""
         for rule in sorted(rules, key=lambda rule: rule.size):
             demands = tuple(sorted(all_demands(problem, rule.demands)))
             least = self.least(demands)

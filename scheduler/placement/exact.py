@@ -129,7 +129,7 @@ def composition_rows(instance: Instance, model: Model) -> list[int]:
 def _part_rows(
     composition: Composition, model: Model, counts: list[int], parts: Sequence[Part], least: int, within: int | None
 ) -> None:
-    """Each part is whole or absent; at least so many are placed. within: whether the part that they are of is placed."""
+    """Each part is whole or absent; at least so many are placed. within: whether what they are of is placed."""
     flags = [model.variable(0, 1) for _ in parts]
     if within is None:
         model.row(flags, [1] * len(flags), least, None)

@@ -6,10 +6,10 @@ A problem asks for pods on nodes. Identical pods are one `Demand`; how many of e
 nothing here costs per pod. Without `maximize` an answer places no more than is asked for: taking any one pod away
 would break a rule. With it, the answer places as many pods as it can, never fewer than the minimums.
 
-Most rules are closed downwards (a part of what may run may run). The minimums are not, nor are `Parts` (they speak of
-numbers of pods alone, like the minimums), `Follow` (what others follow may be taken away), `Spread` (the emptiest domain
-may become emptier) and `Segments`: after a search took pods away, the last three must be looked at again. A problem
-with one of these is called open.
+Most rules are closed downwards (a part of what may run may run). The minimums are not, nor are `Parts` (numbers of pods
+alone, like the minimums), `Follow` (what others follow may be taken away), `Spread` (the emptiest domain may become
+emptier) and `Segments`: after a search took pods away, the last three must be looked at again. A problem with one of
+these is called open.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Whether pods where they stand keep the rules that filling nodes one by one does not see to: spreading, an order for
-those that follow others, numbers of domains, and multiples in each. Also which nodes are alike to all rules over domains.
+those that follow others, numbers of domains, and multiples in each. Also which nodes are alike to rules over domains.
 
 The searches ask this after they took pods away. It shares no code with `verify`, which judges what they answer.
 """

@@ -132,12 +132,10 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
         case AtMost(weights, limit):
             weight = sum(each * totals[demand] for demand, each in weights)
             return [f"weight {weight}, {rule}"] if weight > limit else []
-        case Within(level, hard, demands_or_all):
-            if not hard:
-                return []
-            nodes = {node for demand in _of(problem, demands_or_all) for node in on_node[demand]}
-            ids = {_domain(problem, level, node) for node in nodes}
-            return [f"in domains {sorted(ids)}, {rule}"] if len(ids) > 1 or -1 in ids else []
+        case Within() | AtMostDomains():
+            return _domains(problem, rule, on_node)
+        case Segments():
+            return _segments(problem, rule, on_node)
         case Apart(level, limit, demands_or_all):
             sums: dict[int, int] = {}
             for demand in _of(problem, demands_or_all):
@@ -146,12 +144,6 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
                     sums[domain] = sums.get(domain, 0) + count
             sums.pop(-1, None)
             return [f"{sums[d]} in domain {d}, {rule}" for d in sorted(sums) if sums[d] > limit]
-        case AtMostDomains(level, limit, demands_or_all, present):
-            ids = {_domain(problem, level, node) for d in _of(problem, demands_or_all) for node in on_node[d]}
-            broken = ids and (-1 in ids or len(ids | set(present)) > limit)
-            return [f"in domains {sorted(ids)}, {rule}"] if broken else []
-        case Segments():
-            return _segments(problem, rule, on_node)
         case Parts(parts, least):
             return _parts(parts, least, totals, "all")
         case Repel(level, carriers, targets):
@@ -171,6 +163,16 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
             return []  # all of them together, in `_follow` and in `_capacity`
         case _:
             raise UnsupportedRule(f"{type(rule).__name__}: this rule is not supported")
+
+
+def _domains(problem: PlacementProblem, rule: Within | AtMostDomains, on_node: list[dict[int, int]]) -> list[str]:
+    """In how many domains pods are."""
+    ids = {_domain(problem, rule.level, node) for d in _of(problem, rule.demands) for node in on_node[d]}
+    if isinstance(rule, Within):
+        broken = rule.hard and (len(ids) > 1 or -1 in ids)
+    else:
+        broken = bool(ids) and (-1 in ids or len(ids | set(rule.present)) > rule.limit)
+    return [f"in domains {sorted(ids)}, {rule}"] if broken else []
 
 
 def _segments(problem: PlacementProblem, rule: Segments, on_node: list[dict[int, int]]) -> list[str]:

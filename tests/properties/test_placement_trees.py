@@ -1,4 +1,4 @@
-"""Rules about domains and parts (few domains, multiples, K of N, one domain) against brute force, in both directions."""
+"""Rules of domains and parts (few domains, multiples, K of N, one domain) against brute force, in both directions."""
 
 from __future__ import annotations
 
