@@ -172,7 +172,7 @@ def few(instance: Instance, rule: AtMostDomains, kinds: tuple[int, ...]) -> None
     there = np.zeros(count, dtype=np.bool_)
     there[[domain for domain in present if domain < count]] = True
     new = rule.limit - len(present)
-    if new > 0:
+    if new > 0 and count:
         instance.few.append(Few(kinds, ids, there, new))
         return
     barred = ~there[np.maximum(ids, 0)] if count and new == 0 else np.ones(ids.size, dtype=np.bool_)

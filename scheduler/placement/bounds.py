@@ -71,9 +71,9 @@ def most(instance: Instance, number: int) -> Ints:
             there = few.present[np.maximum(few.ids, 0)]
             fits = segment_sums(np.where(there, kind.cap, 0), instance.segments, instance.segment_count)
             best = np.minimum(best, fits + _largest(instance, np.where(there, 0, kind.cap), few.ids, few.new))
-    for part in instance.multiples:
-        if part.kinds == (number,):
-            best = np.minimum(best, _multiples(instance, part, kind.cap))
+    for multiple in instance.multiples:
+        if multiple.kinds == (number,):
+            best = np.minimum(best, _multiples(instance, multiple, kind.cap))
     for follow in instance.follows:
         if number in follow.followers:
             best = np.minimum(best, _behind(instance, follow, kind.cap))

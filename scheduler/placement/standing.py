@@ -19,7 +19,9 @@ def grouping(instance: Instance) -> Ints:
         columns.extend((spread.ids, spread.nodes.astype(np.int64)))
     for follow in instance.follows:
         columns.extend(follow.ids)
-    columns.extend(part.ids for part in (*instance.domain_limits, *instance.few, *instance.multiples))
+    columns.extend(part.ids for part in instance.domain_limits)
+    columns.extend(part.ids for part in instance.few)
+    columns.extend(part.ids for part in instance.multiples)
     columns.extend(part.ids for part in instance.exclusions if part.ids is not None)
     columns.extend(ids for _, ids in instance.partial)
     group = np.zeros(instance.size, dtype=np.int64)

@@ -521,7 +521,7 @@ def tree(seed: int, kinds: tuple[str, ...] = TREE_RULES, *, maximize: bool | Non
             )
         )
     rules: list[object] = [
-        rule for _ in range(random.integers(1, 4)) for rule in _tree_rules(random, str(random.choice(kinds)), demands)
+        rule for _ in range(random.integers(1, 4)) for rule in tree_rules(random, str(random.choice(kinds)), demands)
     ]
     if chance(0.2):
         rules.append(Minimum(tuple(range(number)), int(random.integers(0, 6))))
@@ -539,12 +539,13 @@ def tree(seed: int, kinds: tuple[str, ...] = TREE_RULES, *, maximize: bool | Non
     )
 
 
-def _tree_rules(random, which: str, demands: list[Demand]) -> Iterator[object]:
+def tree_rules(random, which: str, demands: list[Demand], wide: str = "block") -> Iterator[object]:
+    """Rules of a kind over nodes, racks and wider domains."""
     number = len(demands)
     some = None
     if random.random() < 0.6:
         some = tuple(sorted(random.permutation(number)[: random.integers(1, number + 1)].tolist()))
-    level = str(random.choice(["rack", "rack", "block", ""]))
+    level = str(random.choice(["rack", "rack", wide, ""]))
     domains = random.permutation(3)
     if which == "within":
         yield Within(level or "rack", bool(random.random() < 0.85), some)
@@ -556,7 +557,7 @@ def _tree_rules(random, which: str, demands: list[Demand]) -> Iterator[object]:
         size = int(random.integers(1, 4))
         yield Segments(level, size, some, present)
         if random.random() < 0.3:
-            yield Segments("block" if level != "block" else "rack", size * int(random.choice([1, 2])), some)
+            yield Segments(wide if level != wide else "rack", size * int(random.choice([1, 2])), some)
     else:
         places = random.integers(0, int(random.integers(1, number + 1)), number)
         grouped = [tuple(int(d) for d in np.flatnonzero(places == place)) for place in np.unique(places)]
