@@ -32,10 +32,11 @@ from scheduler.placement.problem import (
     Within,
     check_problem,
 )
+from scheduler.placement.spans import Spans
 from scheduler.placement.standing import holds
 from scheduler.placement.verify import verify
 
-ALL: tuple[Method, ...] = ("counting", "greedy", "pattern", "integer")
+ALL: tuple[Method, ...] = ("counting", "greedy", "master", "pattern", "integer")
 
 
 def place(problem: PlacementProblem) -> Placement | Infeasible:
@@ -88,16 +89,21 @@ def _solve(problem: PlacementProblem, methods: Collection[Method]) -> Placement 
     composition = instance.composition
     if composition.contradicts():
         return refuse(instance, None, proven=True, cause=_cause(problem))
-    counted = len(instance.kinds) == 1 and not (
-        instance.partial or instance.follows or instance.few or instance.multiples
-    )
-    if "counting" in methods and counted:
-        answer = _count(instance)
+    if "counting" in methods and len(instance.kinds) == 1 and not instance.partial and not instance.follows:
+        answer = _count_spans(instance) if instance.few or instance.multiples else _count(instance)
         if answer is not None:
             return answer
     bounds = bound(instance)
     if not bounds.alive.any():
         return refuse(instance, bounds, proven=True, cause="bound")
+    if instance.partial and not problem.maximize:
+        from scheduler.placement.twolevel import search_units
+
+        found = search_units(instance, bounds, methods)
+        if found is not None:
+            return Placement(_counts(instance, found[0]), found[1])
+        if not bounds.alive.any():
+            return refuse(instance, bounds, proven=True, cause="search")
     draft = None
     if "greedy" in methods:
         draft = search(instance, bounds)
@@ -147,6 +153,25 @@ def _count(instance: Instance) -> Placement | Infeasible | None:
     else:
         x = fill(instance, kind, cap, total)
     return Placement(_counts(instance, Draft(x[None, :], wanted)), "counting")
+
+
+def _count_spans(instance: Instance) -> Placement | Infeasible | None:
+    """Decide one kind of pods in few domains or in multiples; None when sums do not settle it."""
+    composition, kind = instance.composition, instance.kinds[0]
+    if instance.problem.maximize or instance.spreads or instance.domain_limits:
+        return None
+    spans = Spans.of(instance)
+    if spans is None:
+        return None
+    if int(spans.sums.max(initial=0)) < composition.least(kind.members):
+        return refuse(instance, None, proven=True, cause="bound")
+    wanted = composition.preferred()
+    if wanted is None or sum(wanted) % max(level.size for level in spans.levels):
+        return None
+    if int(spans.sums.max(initial=0)) < sum(wanted):
+        return None
+    segment = _best_segment(instance, kind.cap, spans.sums, sum(wanted))
+    return Placement(_counts(instance, Draft(spans.share(segment, sum(wanted))[None, :], wanted)), "counting")
 
 
 def _best_segment(instance: Instance, cap: Ints, sums: Ints, total: int) -> int:

@@ -98,6 +98,7 @@ class Instance:
     few: list[Few] = field(default_factory=list)
     multiples: list[Multiple] = field(default_factory=list)
     hard: list[str] = field(default_factory=list)
+    levels: dict[str, Ints] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -125,10 +126,16 @@ class Instance:
         if len(kinds) == len(self.kinds):
             self.hard.append(level)
         elif kinds:
-            ids = domain_ids(self.problem, level)
+            ids = self.ids_of(level)
             self.partial.append((kinds, ids))
             for kind in kinds:
                 self.kinds[kind].cap[ids < 0] = 0
+
+    def ids_of(self, level: str) -> Ints:
+        """Return the domain of every node, the same array for the same level."""
+        if level not in self.levels:
+            self.levels[level] = domain_ids(self.problem, level)
+        return self.levels[level]
 
     def segment_ids(self) -> NDArray[np.int64]:
         """Return the segment of every node; one segment when there is no rule."""

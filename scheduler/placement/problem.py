@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scheduler.model.rules import Cap, Follow, MemberRule, Once, Repel, Spread
 
 Objective: TypeAlias = Literal["scores", "pack", "spread"]
-Method: TypeAlias = Literal["counting", "greedy", "pattern", "integer"]
+Method: TypeAlias = Literal["counting", "greedy", "master", "pattern", "integer"]
 
 NODE = ""
 """The level whose domains are the nodes themselves."""

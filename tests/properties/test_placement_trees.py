@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.placement import Infeasible, Placement, place, verify
 from scheduler.placement.engine import ALL, place_by
-from tests.properties.placement_cases import TREE_RULES, allowed, as_table, most, tree
+from tests.properties.placement_cases import TREE_RULES, allowed, as_table, larger_tree, most, subgroups, tree
 
 SEEDS = int(os.environ.get("MUSTER_SEEDS", "200"))
 BLOCKS = [((kind,), 10_000 * block) for block, kind in enumerate(TREE_RULES)]
@@ -76,3 +76,28 @@ def test_no_pod_and_no_part_is_placed_that_nothing_asks_for():
 def test_the_same_problem_gets_the_same_answer():
     for seed in range(800_000, 800_000 + SEEDS):
         assert place(tree(seed)) == place(tree(seed)), seed
+
+
+@pytest.mark.parametrize("begin", [0, 10_000])
+def test_subgroups_get_what_trying_everything_gives(begin):
+    for seed in range(begin, begin + SEEDS):
+        problem = subgroups(seed)
+        judge(seed, problem, place(problem), decides=True)
+
+
+@pytest.mark.parametrize("methods", [["greedy"], ["master"], ["greedy", "master"], ["integer"]])
+def test_no_step_for_subgroups_contradicts_the_truth(methods):
+    for seed in range(20_000, 20_000 + SEEDS):
+        problem = subgroups(seed)
+        judge(seed, problem, place_by(problem, methods), decides="integer" in methods)
+
+
+def test_the_steps_and_one_model_agree_on_trees_too_large_to_try_everything():
+    answers = set()
+    for seed in range(SEEDS // 4):
+        problem = larger_tree(seed)
+        answer, other = place(problem), place_by(problem, ["integer"])
+        assert isinstance(answer, Placement) == isinstance(other, Placement), seed
+        assert isinstance(answer, Placement) or answer.proven, seed
+        answers.add(type(answer))
+    assert len(answers) == 2
