@@ -7,13 +7,12 @@ passed `verify`, and "proven" is never said because time ran out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from scheduler.placement.between import domain_ids
 from scheduler.placement.bounds import Bounds, bound
 from scheduler.placement.composition import Composition
 from scheduler.placement.counting import capped, fill, segment_sums
@@ -28,10 +27,9 @@ from scheduler.placement.problem import (
     Placement,
     PlacementBug,
     PlacementProblem,
-    Rule,
-    Within,
     check_problem,
 )
+from scheduler.placement.soft import kept, preferring
 from scheduler.placement.spans import Spans
 from scheduler.placement.standing import holds
 from scheduler.placement.verify import verify
@@ -47,41 +45,13 @@ def place(problem: PlacementProblem) -> Placement | Infeasible:
 def place_by(problem: PlacementProblem, methods: Collection[Method]) -> Placement | Infeasible:
     """As `place`, with some of the methods only: what none of them decides is not proven."""
     check_problem(problem)
-    answer = _preferring(problem, methods)
+    answer = preferring(problem, methods, _solve)
     if isinstance(answer, Placement):
+        answer = replace(answer, kept=kept(problem, answer))
         failures = verify(problem, answer)
         if failures:
             raise PlacementBug(problem, answer, failures)
     return answer
-
-
-def _preferring(problem: PlacementProblem, methods: Collection[Method]) -> Placement | Infeasible:
-    """Keep the rules that are not hard where that costs no pod, dropping the finest level first."""
-    soft = [rule for rule in problem.rules if isinstance(rule, Within) and not rule.hard]
-    if not soft:
-        return _solve(problem, methods)
-    soft.sort(key=lambda rule: int(domain_ids(problem, rule.level).max(initial=-1)))
-    cheap = [method for method in methods if method in ("counting", "greedy")]
-    plain = _solve(problem, methods) if problem.maximize else None
-    if isinstance(plain, Infeasible):
-        return plain
-    for kept in range(len(soft), 0, -1):
-        answer = _solve(replace(problem, rules=_hardened(problem.rules, soft[:kept])), cheap)
-        if isinstance(answer, Infeasible):
-            continue
-        if plain is None:
-            return answer
-        if answer.total == plain.total:
-            return replace(answer, optimal=plain.optimal)
-    return plain if plain is not None else _solve(problem, methods)
-
-
-def _hardened(rules: tuple[Rule, ...], chosen: Sequence[Within]) -> tuple[Rule, ...]:
-    chosen_ids = {id(rule) for rule in chosen}
-    return tuple(
-        Within(rule.level, True, rule.demands) if isinstance(rule, Within) and id(rule) in chosen_ids else rule
-        for rule in rules
-    )
 
 
 def _solve(problem: PlacementProblem, methods: Collection[Method]) -> Placement | Infeasible:

@@ -199,8 +199,8 @@ def _take(
         cap = shared.cap
     nodes = np.flatnonzero(cap)
     keys = _keys(board, number, nodes, cap[nodes], way, later, amounts)
-    for ids in instance.soft:
-        keys.append(_domain_rank(ids[nodes], cap[nodes]))
+    for ids in reversed(instance.soft):
+        keys.append(_domain_rank(ids[nodes], cap[nodes], ids[board.x.any(axis=0)]))
     for exclusion in instance.exclusions:
         if exclusion.ids is not None and number in (*exclusion.ours, *exclusion.theirs):
             keys.append(_domain_rank(exclusion.ids[nodes], cap[nodes]))
@@ -268,10 +268,15 @@ def _keys(
     return [left, -held]
 
 
-def _domain_rank(ids: Ints, held: Ints) -> Ints:
-    """Return a key that puts the nodes of the roomiest domain first and unlabelled nodes last."""
+def _domain_rank(ids: Ints, held: Ints, used: Ints | None = None) -> Ints:
+    """Return a key that puts the nodes of the roomiest domain first and unlabelled nodes last.
+
+    used: domains that come before all others.
+    """
     labelled = ids >= 0
-    sums = np.bincount(ids[labelled], weights=held[labelled])
+    sums = np.bincount(ids[labelled], weights=held[labelled]).astype(np.float64)
+    if used is not None and used.size:
+        sums[used[(used >= 0) & (used < sums.size)]] += float(held.sum())
     rank = np.empty(sums.size + 1, dtype=np.int64)
     rank[np.argsort(-sums, kind="stable")] = np.arange(sums.size)
     rank[-1] = sums.size

@@ -75,7 +75,7 @@ class Instance:
 
     free: rows (requested resources, then slots) by nodes, not negative. segments: the number of the one domain that
     each node belongs to, -1 for none, None when there is no such rule. node_limits: (kinds, limit). partial: one-domain
-    rules of some kinds only, (kinds, ids). soft: domains that are preferred. The rest: see `between`.
+    rules of some kinds only, (kinds, ids). soft: domains that are preferred, wide ones first. The rest: see `between`.
     """
 
     problem: PlacementProblem
@@ -268,6 +268,7 @@ def _rules(instance: Instance) -> None:
             instance.together(rule.level, kinds)
         elif len(kinds) == len(instance.kinds):
             instance.soft.append(domain_ids(problem, rule.level))
+    instance.soft.sort(key=lambda ids: int(ids.max(initial=-1)))
     if instance.hard:
         _segment(instance, instance.hard)
 

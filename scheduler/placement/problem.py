@@ -192,11 +192,15 @@ Counts: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """optimal: with `maximize`, no placement holds more pods, and that is proven; else True."""
+    """optimal: with `maximize`, no placement holds more pods, and that is proven; else True.
+
+    kept: the numbers of the rules that are preferred (`Within`, not hard) and hold.
+    """
 
     counts: Counts
     method: Method
     optimal: bool = True
+    kept: tuple[int, ...] = ()
 
     def placed(self, demand: int) -> int:
         """How many pods of a demand are placed."""

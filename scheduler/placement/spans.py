@@ -1,7 +1,7 @@
 """One kind of pods in few domains, or in multiples in each: exact sums up the tree of levels, then shares down again.
 
-It is exact where the levels are nested, each size is a multiple of the sizes inside it, and a limit of domains is on the
-widest of these levels. Decided here: the domains with the most room are filled first, so that they are few, and the
+It is exact where the levels are nested, each size is a multiple of the sizes inside it, and a limit of domains is on
+the widest of these levels. Decided here: the domains with the most room are filled first, so that they are few, and the
 last one is the smallest that takes the rest.
 """
 
@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.placement.between import Few
 from scheduler.placement.counting import fill, segment_sums
 from scheduler.placement.instance import Instance, Ints
 
@@ -80,7 +81,7 @@ class Spans:
 
 def _levels(instance: Instance) -> list[_Level] | None:
     """Return the levels of the rules, the widest first, as far as pods may go there; None where they do not fit."""
-    rules = [(part.ids, part.size, None) for part in instance.multiples]
+    rules: list[tuple[Ints, int, Few | None]] = [(part.ids, part.size, None) for part in instance.multiples]
     rules.extend((part.ids, 1, part) for part in instance.few)
     rules.sort(key=lambda rule: (int(rule[0].max(initial=-1)), rule[2] is None))
     segments = instance.segment_ids()
@@ -91,9 +92,8 @@ def _levels(instance: Instance) -> list[_Level] | None:
         numbers, first, place = np.unique(joint, return_index=True, return_inverse=True)
         skip = int(numbers.size > 0 and int(numbers[0]) < 0)
         first, of = first[skip:], place.astype(np.int64) - skip
-        if number and np.unique(ids[first]).size < first.size or (few is not None and number):
-            return None
-        if not number and np.unique(ids[first]).size < first.size and instance.segments is None:
+        torn = np.unique(ids[first]).size < first.size
+        if number and (torn or few is not None):
             return None
         present = np.zeros(first.size, dtype=np.bool_) if few is None else few.present[ids[first]]
         levels.append(_Level(of, outer[first], size, present, None if few is None else few.new))
@@ -109,7 +109,7 @@ def _few(level: _Level, room: Ints) -> Ints:
     order = np.lexsort((-room, level.present, level.outer))
     outer = level.outer[order]
     counted = ~level.present[order]
-    before = np.cumsum(counted) - counted
+    before: Ints = np.cumsum(counted) - counted
     starts = np.searchsorted(outer, outer, side="left")
     kept = np.zeros(room.size, dtype=np.bool_)
     kept[order] = level.present[order] | (before - before[starts] < level.new if room.size else False)
