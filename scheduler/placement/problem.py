@@ -259,9 +259,10 @@ class Infeasible:
 class Explanation:
     """relaxations: the smallest sets of restrictions without which it fits; empty: none of up to three helps.
 
-    A restriction is a resource, "pods" (slots), "topology", "apart", "ports/anti-affinity", "affinity", "spread",
-    "volumes", "masks" or "limits". wider: (level, wider level): it would fit if the one were the other. placeable: so
-    many fit of `needed`, None: not known.
+    A restriction is a resource, "pods" (slots), "topology" (of several levels: "topology LEVEL"), "atMostDomains",
+    "segments", "minimum parts", "apart", "ports/anti-affinity", "affinity", "spread", "volumes", "masks" or "limits".
+    wider: (level, wider level): it would fit if the one were the other. placeable: so many fit of `needed`, None: not
+    known. more: (level, limit of domains, limit that would do). fewer: (parts needed, as many as would do).
     """
 
     relaxations: tuple[tuple[str, ...], ...]
@@ -269,6 +270,8 @@ class Explanation:
     placeable: int | None
     needed: int
     complete: bool
+    more: tuple[tuple[str, int, int], ...] = ()
+    fewer: tuple[tuple[int, int], ...] = ()
 
 
 class PlacementBug(RuntimeError):

@@ -68,7 +68,7 @@ def preferring(problem: PlacementProblem, methods: Collection[Method], solve: So
         answer = tried(chosen)
         if answer is not None:
             dropped = [rule for rule in soft if width[rule.level] > level]
-            return _taken_back(chosen, dropped, answer, tried) if dropped else answer
+            return _taken_back(chosen, dropped, answer, tried) or answer
     answer = _taken_back([], soft, plain, tried) if len({rule.demands for rule in soft}) > 1 else plain
     if answer is None or answer is plain:
         answer = _in_few(problem, soft[0], tried) or answer
