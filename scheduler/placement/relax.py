@@ -82,8 +82,7 @@ def explain(problem: PlacementProblem, infeasible: Infeasible) -> Explanation:
 
 def restrictions(problem: PlacementProblem) -> tuple[str, ...]:
     """Return the names of what could be left out, those of rules first."""
-    names = []
-    names.extend(_topologies(problem).values())
+    names = list(_topologies(problem).values())
     one_each = any(demand.max_per_node is not None for demand in problem.demands)
     if one_each or any(isinstance(rule, Apart) for rule in problem.rules):
         names.append(APART)
