@@ -11,7 +11,7 @@ from scheduler.cluster.bindrequests import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.dialects.queues import amounts_said
 from scheduler.framework.gangs import membership, not_found
-from scheduler.model.groups import GroupState, PodGroup
+from scheduler.model.groups import GroupState, PodGroup, said_of_stray
 from scheduler.model.pods import Condition
 from scheduler.model.quantity import format_amount
 from scheduler.model.queues import WEIGHT_UNIT, Queue
@@ -83,6 +83,10 @@ def waiting_reason(state: GroupState) -> str:
         for condition in group.conditions:
             bad = condition.type == "Unschedulable" and condition.status == "True"
             if bad or (condition.type in _SCHEDULED and condition.status == "False"):
+                return _said(condition)
+    if state.placed and group.phase != "Completed":
+        for condition in group.conditions:
+            if said_of_stray(condition):
                 return _said(condition)
     for pod in (*state.waiting, *state.gated):
         if pod.condition is not None and pod.condition.status == "False":

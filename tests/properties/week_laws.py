@@ -19,7 +19,7 @@ from scheduler.model.decisions import Place, Victim
 from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
-from scheduler.model.queues import Queue
+from scheduler.model.queues import WEIGHT_UNIT, Queue
 from scheduler.model.quota import UNSET
 from scheduler.model.selecting import selects
 from scheduler.model.snapshot import Snapshot
@@ -201,20 +201,32 @@ class Cluster:
     # -- queues ---------------------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> Queue:
-        return self.queues.get(name) or Queue(name)
+        return self.queues.get(name) or Queue(name, weight=0 if name in self.lost else WEIGHT_UNIT)
 
     def lineage(self, name: str) -> tuple[str, ...]:
         """The queue and those above it, without the root; it ends early where the tree is broken."""
         found: list[str] = []
-        while name != "root" and name not in found and (name in self.queues or name == "default"):
+        while name != "root" and name not in found and (name in self.queues or name in ("default", *self.lost)):
             found.append(name)
             name = self.queue(name).parent or "root"
         return tuple(found)
 
     @cached_property
+    def lost(self) -> tuple[str, ...]:
+        """Names of queues that do not exist, in which something runs: what it holds is owed to nobody there."""
+        return tuple(
+            sorted(
+                name
+                for pod in self.pods.values()
+                if pod.ours and not pod.finished and (pod.node or pod.uid in self.assumed)
+                if (name := self.queue_of(pod)) not in self.queues and name not in ("default", "root")
+            )
+        )
+
+    @cached_property
     def children(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for name in sorted({*self.queues, "default"} - {"root"}):
+        for name in sorted({*self.queues, *self.lost, "default"} - {"root"}):
             found.setdefault(self.queue(name).parent or "root", []).append(name)
         return found
 
@@ -287,7 +299,11 @@ class Cluster:
         for pod in self.pods.values():
             if pod.ours and not pod.finished and (pod.node or (not pod.deleting and not pod.gated)):
                 queue = self.queue_of(pod)
-                queue = queue if queue in self.rows else "root"
+                holds = bool(pod.node) or pod.uid in self.assumed
+                if queue not in self.rows:
+                    queue = "root"
+                if not holds and (queue == "root" or queue in self.lost or self.children.get(queue)):
+                    continue  # nothing can start there
                 found[queue] = found.get(queue, Amounts()).plus(self.held(pod))
         return found
 
