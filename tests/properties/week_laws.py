@@ -467,7 +467,9 @@ def _open_queue(cluster: Cluster, place: Place) -> None:
         return
     name = cluster.queue_of(cluster.pods[place.assignments[0].uid])
     line = cluster.lineage(name)
-    assert line and (cluster.queue(line[-1]).parent or "root") == "root", f"{name} is no queue"
+    assert line and line[0] not in cluster.lost and (cluster.queue(line[-1]).parent or "root") == "root", (
+        f"{name} is no queue"
+    )
     assert not cluster.children.get(name), f"{name} is no leaf"
     assert all(cluster.queue(one).state == "Open" for one in line), f"{name} is not open"
 
@@ -496,11 +498,12 @@ def _minimum(cluster: Cluster, place: Place) -> None:
 
 def _limits(cluster: Cluster, place: Place) -> None:
     """No queue is over its limit by what is placed, when what the placement itself awaits is gone."""
-    if not cluster.whole and _runs(cluster, place.group):
-        return  # a queue that takes no part in the tree has no account
     asked = _asked(cluster, place)
     victims = {victim.uid for victim in place.victims}
-    for name in cluster.lineage(cluster.queue_of(cluster.pods[place.assignments[0].uid])):
+    line = cluster.lineage(cluster.queue_of(cluster.pods[place.assignments[0].uid]))
+    if not cluster.whole and _runs(cluster, place.group):
+        line = line[:1]  # a queue that takes no part stands below the root, with its own limit
+    for name in line:
         uses = cluster.uses(name)
         for uid in victims:
             pod = cluster.pods[uid]
@@ -914,7 +917,12 @@ def _complete(cluster: Cluster, key: str) -> list[Pod]:
     waiting = [pod for pod in members if pod.waiting and not pod.gated]
     group = cluster.groups.get(key)
     line = cluster.lineage(cluster.queue_of(members[0]))
-    usable = line and all(cluster.queue(name).state == "Open" for name in line) and not cluster.children.get(line[0])
+    usable = (
+        line
+        and line[0] not in cluster.lost
+        and all(cluster.queue(name).state == "Open" for name in line)
+        and not cluster.children.get(line[0])
+    )
     if not usable or not cluster.preemptible(key) or (not key.startswith("pod/") and group is None):
         return []
     if len({(pod.shape, pod.role) for pod in waiting}) > 1:

@@ -25,7 +25,7 @@ def part(found: QueueTree) -> tuple[str, ...]:
     return tuple(name for name in found.names if name in found)
 
 
-def fault(found: QueueTree, name: str) -> tuple[str, str] | None:
+def told(found: QueueTree, name: str) -> tuple[str, str]:
     problem = found.problem_of(name)
     assert problem is not None
     assert problem[1].endswith(f"; {STANDS_ASIDE}")
@@ -85,7 +85,7 @@ def test_a_group_names_a_queue_by_name_or_path(text: str, name: str | None) -> N
 
 def test_a_missing_parent_takes_its_subtree_out() -> None:
     found = tree(*RESEARCH, Queue(name="lost", parent="gone"), Queue(name="below", parent="lost"))
-    assert fault(found, "lost") == ("ParentNotFound", "its parent gone does not exist")
+    assert told(found, "lost") == ("ParentNotFound", "its parent gone does not exist")
     fault = found.fault_of("below")
     assert fault is not None
     assert (fault.queue, fault.parent) == ("lost", "gone")
@@ -98,7 +98,7 @@ def test_a_parent_that_stands_elsewhere_is_missing() -> None:
     found = tree(
         *RESEARCH, Queue(name="zoo"), Queue(name="cat", parent="zoo/nlp"), Queue(name="dog", parent="root/zoo")
     )
-    assert fault(found, "cat") == ("ParentNotFound", "its parent zoo/nlp does not exist")
+    assert told(found, "cat") == ("ParentNotFound", "its parent zoo/nlp does not exist")
     assert found.path("dog") == "zoo/dog"
     assert found.is_leaf("nlp")
 
@@ -119,8 +119,8 @@ def test_a_cycle_takes_out_itself_and_what_hangs_on_it() -> None:
         Queue(name="fine"),
     )
     assert part(found) == ("root", "default", "fine")
-    assert fault(found, "a") == ("QueueCycle", "it stands below itself (with b)")
-    assert fault(found, "self") == ("QueueCycle", "it is its own parent")
+    assert told(found, "a") == ("QueueCycle", "it stands below itself (with b)")
+    assert told(found, "self") == ("QueueCycle", "it is its own parent")
     fault = found.fault_of("c")
     assert fault is not None
     assert fault.queue == "a"
@@ -147,7 +147,7 @@ def test_a_cycle_takes_out_itself_and_what_hangs_on_it() -> None:
 )
 def test_a_queue_that_contradicts_itself_is_out(queue: Queue, code: str, message: str) -> None:
     found = tree(queue, Queue(name="b", parent="a"), Queue(name="c"))
-    assert fault(found, "a") == fault(found, "b") == (code, message)
+    assert told(found, "a") == told(found, "b") == (code, message)
     assert part(found) == ("root", "c", "default")
 
 
@@ -165,7 +165,7 @@ def test_guarantees_above_what_the_parent_has_take_the_parent_out(label: str) ->
     below = (Queue(name="a1", parent="a", guarantee=x(3)), Queue(name="a2", parent="a", guarantee=x(3)))
     found = tree(parent, *below, Queue(name="b"))
     assert part(found) == ("root", "b", "default")
-    code, message = found.problem_of("a1") or ("", "")
+    code, message = told(found, "a1")
     assert code == queue_tree.OVERCOMMITTED
     assert message == f"the guarantees of x directly below it (6) exceed its {label} (5)"
     assert not tree(replace(parent, **{label: x(6)}), *below).out
@@ -177,7 +177,7 @@ def test_guarantees_count_through_a_queue_that_has_none() -> None:
         Queue(name="m", parent="a"),
         Queue(name="m1", parent="m", guarantee=x(2)),
     )
-    assert found.problem_of("a") == (
+    assert told(found, "a") == (
         queue_tree.OVERCOMMITTED,
         "the guarantees of x directly below it (2) exceed its guarantee (1)",
     )
