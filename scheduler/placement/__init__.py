@@ -33,6 +33,7 @@ from scheduler.placement.single_room import SinglePods
 from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
     AtMostEvicted,
+    AtMostTaken,
     MadeRoom,
     MustFree,
     Resident,
@@ -50,6 +51,7 @@ __all__ = [
     "Apart",
     "AtMost",
     "AtMostEvicted",
+    "AtMostTaken",
     "BadProblem",
     "BestDomain",
     "Budget",
