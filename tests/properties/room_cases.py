@@ -25,14 +25,14 @@ from scheduler.placement import (
     WhileOver,
     Within,
 )
-from tests.properties.placement_cases import member_rule, most
+from tests.properties.placement_cases import TREE_RULES, member_rule, most, tree_rules
 
 UNIT = 2**38 + 1
 MOST_RESIDENTS = 8
 
 
 @st.composite
-def rooms(draw, *, member_rules=False):
+def rooms(draw, *, member_rules=False, in_trees=False):
     """Full little clusters: up to 5 nodes, 6 gangs and 8 pods that run, 2 demands and 2 resources."""
     size = draw(st.integers(1, 5))
     width = draw(st.integers(1, 2))
@@ -61,6 +61,9 @@ def rooms(draw, *, member_rules=False):
     if member_rules:
         which = draw(st.sampled_from(["repel", "cap", "once", "spread"]))
         rules.append(member_rule(draw, which, number, size, nodes.resources))
+    for _ in range(draw(st.integers(1, 2)) if in_trees else 0):
+        random = np.random.default_rng(draw(st.integers(0, 2**32)))
+        rules.extend(tree_rules(random, draw(st.sampled_from(TREE_RULES)), list(demands), "zone"))
     problem = PlacementProblem(
         nodes=nodes, demands=demands, rules=tuple(rules), budget=Budget(20.0, 60.0, 1000), seed=draw(st.integers(0, 2))
     )

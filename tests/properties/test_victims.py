@@ -63,6 +63,12 @@ def test_the_cheapest_set_keeps_the_rules_between_pods(problem):
     agrees(problem)
 
 
+@given(rooms(in_trees=True))
+@thorough
+def test_the_cheapest_set_keeps_the_rules_of_domains_and_parts(problem):
+    agrees(problem)
+
+
 @given(guarded())
 @thorough
 def test_the_cheapest_set_is_found_where_only_the_exact_question_knows_who_is_in_the_way(problem):
