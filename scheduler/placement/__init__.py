@@ -37,6 +37,7 @@ from scheduler.placement.single_room import SinglePods
 from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
     AtMostEvicted,
+    AtMostTaken,
     MadeRoom,
     MustFree,
     Resident,
@@ -55,6 +56,7 @@ __all__ = [
     "AtMost",
     "AtMostDomains",
     "AtMostEvicted",
+    "AtMostTaken",
     "BadProblem",
     "BestDomain",
     "Budget",
