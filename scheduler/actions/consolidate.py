@@ -47,11 +47,10 @@ def moving_first(session: Session, ask: Ask, rights: Rights) -> bool:
 
 def movable(session: Session, ask: Ask) -> Rights | None:
     """Return who may be moved for the group; None when nobody, or when moves are not for it."""
-    row = session.queue_row(ask.state)
     book = session.book
-    if row is None or not session.is_preemptible(ask.state) or book.limited(row, book.vector(ask.amounts)) is not None:
+    if session.queue_row(ask.state) is None or not session.is_preemptible(ask.state):
         return None
-    if not _suffices(session, ask):
+    if session.hooks.allows(ask.state, ask.amounts, session) is not None or not _suffices(session, ask):
         return None
     found: list[Candidate] = []
     for queue in session.cache.residents.queues():

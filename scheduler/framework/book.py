@@ -157,6 +157,19 @@ class Book:
                 return one, int(short[0])
         return None
 
+    def lacking(self, row: int, ask: Ints) -> Ints:
+        """Return how much more must be free in all before a queue may hold so much more beside others' idle guarantees.
+
+        0 or less where nothing must. What is about to go anyway counts as free where there is too little without it.
+        """
+        root = self.tree.structure.root
+        beside = [one for one in self.lineage(row) if one != root]
+        above = self.tree.structure.parent[beside]
+        kept = self._idle_below[above].sum(axis=0) - self._idle[beside].sum(axis=0)
+        beyond = ask - (self.ground.total - self.used[root])
+        beyond -= np.where(beyond > 0, self.used[root] - self.staying[root], 0)
+        return np.where((ask > 0) & (kept > 0), beyond + kept, 0)
+
     def kept_beside(self, row: int, column: int) -> tuple[tuple[str, int], ...]:
         """Return which queues, beside this one and those above it, are guaranteed what they do not hold; most first."""
         parent = self.tree.structure.parent

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.model.affinity import LabelSelector
 from scheduler.model.pods import Condition, Pod, Problem
 from scheduler.model.resources import Amounts
 from scheduler.model.verdict import Verdict
@@ -24,15 +25,42 @@ class RoleMinimum:
 
 @dataclass(frozen=True, slots=True)
 class TopologyWish:
-    """Domains in which a group wants to run: node label keys or level names; "" = no wish.
+    """Domains in which a group or a part of it wants to run. Levels are level names or node label keys; "" = no wish.
 
-    `field` is the path of what is required in the object that its author wrote.
+    `name` is that of a topology ("" = whichever knows the levels). `field` is the path of what is required in the
+    object that its author wrote.
+    at_most: (level, most domains). segments: (size, level), widest first: members in fixed numbers, each of these in
+    one domain. apart: (level, most members in one domain). exclusive: level of which the domains are shared with no
+    other group that is exclusive there.
     """
 
     name: str = ""
     required: str = ""
     preferred: str = ""
     field: str = "spec.topology.required"
+    at_most: tuple[tuple[str, int], ...] = ()
+    segments: tuple[tuple[int, str], ...] = ()
+    apart: tuple[tuple[str, int], ...] = ()
+    exclusive: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubGroup:
+    """A part of a gang with a minimum of its own; it has either members or sub-groups.
+
+    path: its name behind those of the sub-groups above it, joined by "/". min_member: of a part with members.
+    min_subgroups: how many of its sub-groups (with `keys`: of the parts that it stands for) start together, None = all.
+    selector: which members are its, None = those whose role is its name. keys: labels; it stands for one part for each
+    tuple of their values, and members without them are not its. `field` is its path in the object.
+    """
+
+    path: str
+    min_member: int = 0
+    min_subgroups: int | None = None
+    selector: LabelSelector | None = None
+    keys: tuple[str, ...] = ()
+    topology: TopologyWish | None = None
+    field: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +72,8 @@ class PodGroup:
     `counts` are those last written. `raw_status` is the status as read, verbatim: only its dialect looks into it.
     `created` is in seconds since the epoch. `generation` is metadata.generation.
     `min_runtime`: seconds for which it is not evicted once it runs (None: as its queue says).
+    subgroups: all of the tree, in order of their paths. min_subgroups: how many of the outermost start together, None =
+    all.
     """
 
     key: str
@@ -61,6 +91,8 @@ class PodGroup:
     preemptible: bool | None = None
     min_runtime: float | None = None
     topology: TopologyWish | None = None
+    subgroups: tuple[SubGroup, ...] = ()
+    min_subgroups: int | None = None
     created: float = 0.0
     generation: int = 0
     phase: str = ""

@@ -88,7 +88,10 @@ def _solve(problem: PlacementProblem, methods: Collection[Method]) -> Placement 
     composition = instance.composition
     if composition.contradicts():
         return refuse(instance, None, proven=True, cause=_cause(problem))
-    if "counting" in methods and len(instance.kinds) == 1 and not instance.partial and not instance.follows:
+    counted = len(instance.kinds) == 1 and not (
+        instance.partial or instance.follows or instance.few or instance.multiples
+    )
+    if "counting" in methods and counted:
         answer = _count(instance)
         if answer is not None:
             return answer
@@ -127,6 +130,8 @@ def _count(instance: Instance) -> Placement | Infeasible | None:
     total, optimal = sum(wanted), True
     if problem.maximize:
         composition.extend(wanted, largest)
+        if not composition.holds(wanted):
+            return None
         total = sum(wanted)
         optimal = total == largest or composition.fixed or composition.single()
         if not (exact and optimal):

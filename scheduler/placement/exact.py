@@ -6,18 +6,19 @@ hold the gang and its "no" often covers others), and when the answer counts as p
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.placement.bounds import Bounds
+from scheduler.placement.composition import Composition
 from scheduler.placement.cpsat import LARGEST_MODEL, Clock, Model, Result, Status
 from scheduler.placement.greedy import Draft, settle
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.patterns import Classes, classify
-from scheduler.placement.problem import Method
+from scheduler.placement.problem import Method, Part
 from scheduler.placement.rows import Cells, cells_of, domain_rows
 from scheduler.placement.standing import grouping
 
@@ -121,7 +122,26 @@ def composition_rows(instance: Instance, model: Model) -> list[int]:
         model.row([counts[d] for d in demands], [1] * len(demands), count, None)
     for weights, limit in composition.ceilings:
         model.row([counts[d] for d in weights], list(weights.values()), None, limit)
+    for rule in composition.parts:
+        _part_rows(composition, model, counts, rule.parts, rule.least, None)
     return counts
+
+
+def _part_rows(
+    composition: Composition, model: Model, counts: list[int], parts: Sequence[Part], least: int, within: int | None
+) -> None:
+    """Each part is whole or absent; at least so many are placed. within: whether what they are of is placed."""
+    flags = [model.variable(0, 1) for _ in parts]
+    if within is None:
+        model.row(flags, [1] * len(flags), least, None)
+    else:
+        model.row([*flags, within], [*[1] * len(flags), -least], 0, None)
+    for part, flag in zip(parts, flags, strict=True):
+        demands = tuple(dict.fromkeys(part.demands))
+        mine = [counts[d] for d in demands]
+        model.row([*mine, flag], [*[1] * len(mine), -sum(composition.highs[d] for d in demands)], None, 0)
+        model.row([*mine, flag], [*[1] * len(mine), -max(1, part.minimum)], 0, None)
+        _part_rows(composition, model, counts, part.parts, part.least, flag)
 
 
 def demand_rows(instance: Instance, model: Model, best: Draft | None = None) -> list[int]:
@@ -131,7 +151,7 @@ def demand_rows(instance: Instance, model: Model, best: Draft | None = None) -> 
         if best is not None:
             model.row(counts, [1] * len(counts), sum(best.counts) + 1, None)
         model.maximize(counts)
-    elif instance.open and composition.lows != composition.highs:
+    elif (instance.open or composition.parts) and composition.lows != composition.highs:
         model.minimize(counts)
     return counts
 

@@ -150,7 +150,7 @@ def _flexible(instance: Instance, bounds: Bounds, caps: Sequence[Ints], way: Way
     segment = _choose(instance, bounds, board, good)
     x = board.x if instance.segments is None else np.where(instance.segments == segment, board.x, 0)
     draft = settle(instance, Draft(x, counts[:, segment].tolist(), segment))
-    return draft if holds(instance, draft.x) else None
+    return draft if composition.holds(draft.counts) and holds(instance, draft.x) else None
 
 
 def _add(board: Board, counts: Ints, demand: int, missing: Ints, way: Way) -> None:
@@ -354,4 +354,5 @@ def grow(instance: Instance, draft: Draft, caps: Sequence[Ints], way: Way) -> Dr
             need = np.zeros(instance.segment_count, dtype=np.int64)
             need[draft.segment] = room
             counts[demand] += int(_place(board, instance.kind_of[demand], need, way, (), highs).sum())
-    return Draft(board.x, counts, draft.segment) if holds(instance, board.x) else draft
+    grown = instance.composition.holds(counts) and holds(instance, board.x)
+    return Draft(board.x, counts, draft.segment) if grown else draft

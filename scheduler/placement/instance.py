@@ -17,14 +17,18 @@ from numpy.typing import NDArray
 from scheduler.model.rules import Once
 from scheduler.placement.between import (
     Exclusion,
+    Few,
     Following,
     Limit,
+    Multiple,
     Shared,
     Spreading,
     add,
     apart,
     domain_ids,
     extra_rows,
+    few,
+    multiple,
     side,
 )
 from scheduler.placement.composition import Composition
@@ -34,11 +38,14 @@ from scheduler.placement.problem import (
     SLOTS,
     Apart,
     AtMost,
+    AtMostDomains,
     Demand,
     DeviceAsk,
     Devices,
     Minimum,
+    Parts,
     PlacementProblem,
+    Segments,
     Within,
     all_demands,
 )
@@ -93,6 +100,8 @@ class Instance:
     shared: list[Shared] = field(default_factory=list)
     spreads: list[Spreading] = field(default_factory=list)
     follows: list[Following] = field(default_factory=list)
+    few: list[Few] = field(default_factory=list)
+    multiples: list[Multiple] = field(default_factory=list)
     hard: list[str] = field(default_factory=list)
     pools: dict[str, Devices] = field(default_factory=dict)
 
@@ -105,12 +114,13 @@ class Instance:
     def countable(self) -> bool:
         """Whether sums decide it: one kind, and at most one rule over domains that are not nodes."""
         rules = len(self.domain_limits) + len(self.spreads)
-        return len(self.kinds) == 1 and not self.partial and not self.follows and rules <= 1
+        other = self.partial or self.follows or self.few or self.multiples
+        return len(self.kinds) == 1 and not other and rules <= 1
 
     @property
     def open(self) -> bool:
         """Whether taking pods away may break a rule other than a minimum."""
-        return bool(self.spreads or self.follows)
+        return bool(self.spreads or self.follows or self.multiples)
 
     def kinds_of(self, demands: Iterable[int]) -> tuple[int, ...]:
         """Return the kinds of these demands."""
@@ -211,9 +221,9 @@ def _merge(problem: PlacementProblem) -> list[int]:
 def _signature(problem: PlacementProblem, number: int, demand: Demand) -> tuple[object, ...]:
     sides: list[int] = []
     for rule in problem.rules:
-        if isinstance(rule, Within | Apart):
+        if isinstance(rule, Within | Apart | AtMostDomains | Segments):
             sides.append(rule.demands is None or number in rule.demands)
-        elif not isinstance(rule, Minimum | AtMost):
+        elif not isinstance(rule, Minimum | AtMost | Parts):
             sides.extend(side(rule, number))
     return (
         demand.requests.tobytes(),
@@ -251,14 +261,18 @@ def _rules(instance: Instance) -> None:
     """Sort the rules by what the searches do with them, and lower the caps by those that one kind feels alone."""
     problem = instance.problem
     for rule in problem.rules:
-        if isinstance(rule, Minimum | AtMost | Once):
+        if isinstance(rule, Minimum | AtMost | Once | Parts):
             continue
-        if not isinstance(rule, Apart | Within):
+        if not isinstance(rule, Apart | Within | AtMostDomains | Segments):
             add(instance, rule)
             continue
         kinds = instance.kinds_of(all_demands(problem, rule.demands))
         if isinstance(rule, Apart):
             apart(instance, rule.level, rule.limit, kinds)
+        elif isinstance(rule, AtMostDomains):
+            few(instance, rule, kinds)
+        elif isinstance(rule, Segments):
+            multiple(instance, rule, kinds)
         elif rule.hard:
             instance.together(rule.level, kinds)
         elif len(kinds) == len(instance.kinds):

@@ -6,9 +6,10 @@ A problem asks for pods on nodes. Identical pods are one `Demand`; how many of e
 nothing here costs per pod. Without `maximize` an answer places no more than is asked for: taking any one pod away
 would break a rule. With it, the answer places as many pods as it can, never fewer than the minimums.
 
-Most rules are closed downwards (a part of what may run may run). The minimums are not, nor are `Follow` (what others
-follow may be taken away) and `Spread` (the emptiest domain may become emptier): after a search took pods away, these
-two must be looked at again. A problem with one of them is called open.
+Most rules are closed downwards (a part of what may run may run). The minimums are not, nor are `Parts` (numbers of pods
+alone, like the minimums), `Follow` (what others follow may be taken away), `Spread` (the emptiest domain may become
+emptier) and `Segments`: after a search took pods away, the last three must be looked at again. A problem with one of
+these is called open.
 """
 
 from __future__ import annotations
@@ -137,7 +138,50 @@ class Apart:
     demands: tuple[int, ...] | None = None
 
 
-Rule: TypeAlias = Minimum | AtMost | Within | Apart | MemberRule
+@dataclass(frozen=True, slots=True)
+class AtMostDomains:
+    """The pods of these demands (None: of all) are in at most `limit` domains; nodes without the label host none.
+
+    present: domains in which such pods are already; they count as soon as one pod is placed.
+    """
+
+    level: str
+    limit: int
+    demands: tuple[int, ...] | None = None
+    present: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """In each domain that receives any, the number of pods of these demands (None: of all) is a multiple of `size`,
+    those in `present` (domain, pods already there) included; nodes without the label host none."""
+
+    level: str
+    size: int
+    demands: tuple[int, ...] | None = None
+    present: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """No pod of `demands` is placed, or at least `minimum` of them are, and at least `least` of `parts` (whose demands
+    are among these, and which share none) are placed. A part is placed when a pod of its demands is."""
+
+    demands: tuple[int, ...]
+    minimum: int = 0
+    parts: tuple[Part, ...] = ()
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Each part is whole or absent, and at least `least` of them are placed. Parts do not share demands."""
+
+    parts: tuple[Part, ...]
+    least: int
+
+
+Rule: TypeAlias = Minimum | AtMost | Within | Apart | AtMostDomains | Segments | Parts | MemberRule
 """Those of one question alone, and those that plugins state (`scheduler.model.rules`)."""
 
 
@@ -336,11 +380,53 @@ def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
             if limit < 0:
                 raise BadProblem(f"{where}.limit: {limit} is negative")
             _check_level(problem, level, where)
+        case AtMostDomains() | Segments():
+            used = _check_domain_rule(problem, rule, where)
+        case Parts(parts, least):
+            used = tuple(demand for part in parts for demand in part.demands)
+            _check_parts(parts, least, where)
         case _:
             used = _check_member_rule(problem, rule, where)
     for demand in used:
         if not 0 <= demand < len(problem.demands):
             raise BadProblem(f"{where}: there is no demand {demand}")
+
+
+def _check_domain_rule(problem: PlacementProblem, rule: AtMostDomains | Segments, where: str) -> tuple[int, ...]:
+    """Return the demands that it names."""
+    _check_level(problem, rule.level, where)
+    if isinstance(rule, AtMostDomains):
+        if rule.limit < 0:
+            raise BadProblem(f"{where}.limit: {rule.limit} is negative")
+        present = rule.present
+    else:
+        if rule.size < 1:
+            raise BadProblem(f"{where}.size: {rule.size} is less than 1")
+        present = tuple(domain for domain, _ in rule.present)
+        if any(pods < 0 for _, pods in rule.present):
+            raise BadProblem(f"{where}.present: negative")
+    if len(set(present)) < len(present):
+        raise BadProblem(f"{where}.present: a domain is named twice")
+    if any(domain < 0 for domain in present):
+        raise BadProblem(f"{where}.present: nodes without the label are no domain")
+    return rule.demands or ()
+
+
+def _check_parts(parts: tuple[Part, ...], least: int, where: str) -> None:
+    if not 0 <= least <= len(parts):
+        raise BadProblem(f"{where}.least: {least} is not between 0 and the {len(parts)} parts")
+    seen: set[int] = set()
+    for number, part in enumerate(parts):
+        here = f"{where}.parts[{number}]"
+        mine = set(part.demands)
+        if seen & mine:
+            raise BadProblem(f"{here}.demands: demand {min(seen & mine)} is in two parts")
+        seen |= mine
+        if part.minimum < 0:
+            raise BadProblem(f"{here}.minimum: {part.minimum} is negative")
+        if not {demand for inner in part.parts for demand in inner.demands} <= mine:
+            raise BadProblem(f"{here}.parts: one of them has a demand that the part has not")
+        _check_parts(part.parts, part.least, here)
 
 
 def _check_member_rule(problem: PlacementProblem, rule: MemberRule, where: str) -> tuple[int, ...]:
