@@ -22,7 +22,8 @@ Seats: TypeAlias = tuple[tuple[int, ...], ...]
 
 def alone(free: Ints, ask: DeviceAsk) -> Ints:
     """Return how many pods each node takes, of devices by nodes, when nobody else comes."""
-    return (free // ask.amount).sum(axis=0) // ask.count
+    pods: Ints = (free // ask.amount).sum(axis=0) // ask.count
+    return pods
 
 
 def layout(free: Sequence[int], asks: Sequence[tuple[DeviceAsk, int]]) -> list[list[tuple[int, ...]]] | None:

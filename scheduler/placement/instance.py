@@ -186,10 +186,10 @@ def build(problem: PlacementProblem) -> Instance:
         taken = [ask.amount * ask.count if ask is not None and ask.pool == name else 0 for name in pools]
         need = np.array([*demands[group[0]].requests[asked].tolist(), *weights, *taken, 1], dtype=np.int64)
         spent = [part for part in shared if number in part.kinds]
-        kind = _kind(demands, tuple(sorted(group, key=lambda d: demands[d].name)), need, free, spent)
+        made = _kind(demands, tuple(sorted(group, key=lambda d: demands[d].name)), need, free, spent)
         if ask is not None:
-            np.minimum(kind.cap, alone(problem.nodes.devices[ask.pool].free, ask), out=kind.cap)
-        kinds.append(kind)
+            np.minimum(made.cap, alone(problem.nodes.devices[ask.pool].free, ask), out=made.cap)
+        kinds.append(made)
     instance = Instance(
         problem=problem,
         rows=(*rows, *(VOLUMES for _ in caps), *pools, SLOTS),

@@ -129,7 +129,9 @@ def _devices(problem: PlacementProblem, rows: list[Row]) -> list[str]:
     asked: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for demand, (nodes, pods) in zip(problem.demands, rows, strict=True):
         ask = demand.devices
-        for node, count in zip(nodes.tolist(), pods.tolist(), strict=True) if ask is not None else ():
+        if ask is None:
+            continue
+        for node, count in zip(nodes.tolist(), pods.tolist(), strict=True):
             asked.setdefault((ask.pool, node), []).extend([(ask.amount, ask.count)] * count)
     failures = []
     for (pool, node), each in asked.items():
