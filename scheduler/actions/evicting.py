@@ -64,7 +64,7 @@ def _carry_out(session: Session, ask: Ask, why: str, room: Room, answer: MadeRoo
         running = room.owners[number]
         gone.setdefault(running.key, (running, []))[1].append(room.pods[number])
     parts = [(one, tuple(pods)) for one, pods in gone.values()]
-    if not _allowed(session, ask, parts) or _undercut(session, ask, parts):
+    if not _allowed(session, ask, parts):
         session.count("room_searches_total", action=why, result="forbidden")
         return False
     commit(session, ask, answer.placement, parts, why)
@@ -72,7 +72,7 @@ def _carry_out(session: Session, ask: Ask, why: str, room: Room, answer: MadeRoo
 
 
 def _allowed(session: Session, ask: Ask, gone: list[tuple[Running, tuple[Pod, ...]]]) -> bool:
-    """Whether the queues allow the ask when these are gone; of what they say only limits are rows of the question."""
+    """Whether plugins allow the ask when these are gone; of what they say limits and guarantees are rows already."""
     undo: list[Callable[[], None]] = []
     for running, pods in gone:
         row = session.book.tree.index.get(running.queue)
@@ -83,25 +83,6 @@ def _allowed(session: Session, ask: Ask, gone: list[tuple[Running, tuple[Pod, ..
     finally:
         for back in undo:
             back()
-
-
-def _undercut(session: Session, ask: Ask, gone: list[tuple[Running, tuple[Pod, ...]]]) -> bool:
-    """Whether a queue that nothing is placed in would be left with less than it is guaranteed and has."""
-    book = session.book
-    mine = session.queue_row(ask.state)
-    own = set() if mine is None else set(book.lineage(mine))
-    taken: dict[int, NDArray[np.int64]] = {}
-    for running, pods in gone:
-        at = book.tree.index.get(running.queue)
-        amounts = book.vector(held_together(pods, session.snapshot.shapes))
-        for row in () if at is None else book.lineage(at):
-            if row not in own:
-                taken[row] = taken[row] + amounts if row in taken else amounts
-    for row, amounts in taken.items():
-        least = np.minimum(book.ground.kept[row], book.staying[row])
-        if bool(((least > 0) & (amounts > 0) & (book.staying[row] - amounts < least)).any()):
-            return True
-    return False
 
 
 def commit(

@@ -139,5 +139,6 @@ def _only(rights: Rights, pods: _Pods, nodes: NDArray[np.bool_]) -> Rights:
         rights.why,
         shares=tuple(share for share in shares if share.members),
         limits=tuple(replace(one, members=left(one.members)) for one in rights.limits),
+        guarantees=tuple(replace(one, members=left(one.members)) for one in rights.guarantees if left(one.members)),
         parts=tuple(parts),
     )

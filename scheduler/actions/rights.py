@@ -3,7 +3,8 @@
 Decided here: the candidates of a group that wants room, and the rows that a set of them must keep. Preempt: in the same
 queue, of a lower priority (or newer of the same one, where the queue says so), so many that the queue's limits hold.
 Reclaim: in other queues that are over what they are owed, compared at the first ancestors that differ, for a group that
-stays within what its own queue is owed; each taken while its queue is still over. Where that does not suffice (pieces
+stays within what its own queue is owed; each taken while its queue is still over, and never of what a queue is
+guaranteed. Where that does not suffice (pieces
 that are too small), the same with what queues deserve in place of what they are owed: what is lent comes back. In both
 actions: preemptible, run for at least their queue's time (surplus members may go at once), never more of a disruption
 budget than it allows.
@@ -43,11 +44,27 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So much of a resource must go with these candidates, because a limit allows no more. column: of the book."""
+    """So much of a resource must go with these candidates: a limit, or what is kept for others, allows no more.
+
+    column: of the book.
+    """
 
     members: Sequence[int]
     column: int
     least: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """At most so much of a resource goes with these candidates: their queue (with those below it) keeps the rest.
+
+    row: of the queue in the book; column: of the book.
+    """
+
+    row: int
+    members: Sequence[int]
+    column: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +108,7 @@ class Rights:
     chosen: tuple[Candidate, ...] = ()
     shares: tuple[Share, ...] = ()
     limits: tuple[Limit, ...] = ()
+    guarantees: tuple[Guarantee, ...] = ()
     budgets: tuple[Budgeted, ...] = ()
     parts: tuple[Part, ...] = ()
 
@@ -111,7 +129,7 @@ class Rights:
 
 def preempting(session: Session, ask: Ask) -> Rights | None:
     """Return whom the group may evict in its own queue; None when nobody."""
-    state, row = ask.state, session.queue_row(ask.state)
+    state, row = ask.state, session.served_row(ask.state)
     queue = session.queue(session.queue_of(state))
     if row is None or queue.within_queue == "Never":
         return None
@@ -159,7 +177,7 @@ def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = Non
 
     short: that part of what is asked for in which others have to be over, None: all of it.
     """
-    state, row = ask.state, session.queue_row(ask.state)
+    state, row = ask.state, session.served_row(ask.state)
     queue = session.queue(session.queue_of(state))
     if row is None or queue.reclaim == "Never":
         return None
@@ -180,18 +198,33 @@ def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = Non
     limits = _limits(session, row, asked, below_of)
     if not found or any(not limit.members for limit in limits):
         return None
-    return Rights("reclaim", shares=tuple(shares), limits=limits, parts=tuple(found))
+    kept = tuple(guarantee for share in shares for guarantee in _guarantees(session, share))
+    return Rights("reclaim", shares=tuple(shares), limits=limits, guarantees=kept, parts=tuple(found))
 
 
 def _limits(session: Session, row: int, asked: Ints, below: Mapping[int, int]) -> tuple[Limit, ...]:
-    """Return what has to go because the queue or one above it holds too much; below: so many candidates are there."""
+    """Return what has to go because the queue or one above it holds too much, or because others are guaranteed it.
+
+    below: so many candidates are there.
+    """
     book, count = session.book, 0
     found: list[Limit] = []
     for one in book.lineage(row):
         count = below.get(one, count)
         above = book.used[one] + asked - book.ground.limit[one]
         found.extend(Limit(range(count), int(c), int(above[c])) for c in np.flatnonzero((asked > 0) & (above > 0)))
+    lacking = book.lacking(row, asked)
+    found.extend(Limit(range(count), int(c), int(lacking[c])) for c in np.flatnonzero(lacking > 0))
     return tuple(found)
+
+
+def _guarantees(session: Session, share: Share) -> Iterator[Guarantee]:
+    """Yield how much of a queue may go so that it keeps what it is guaranteed, or all that it has of it."""
+    book = session.book
+    staying = book.staying[share.row]
+    least = np.minimum(book.ground.kept[share.row], staying)
+    for column in np.flatnonzero(least > 0).tolist():
+        yield Guarantee(share.row, share.members, column, int(staying[column] - least[column]))
 
 
 def _within(session: Session, row: int, asked: Ints, most: Ints) -> Iterator[int]:
@@ -227,26 +260,10 @@ def _collect(
         meant &= herd.priority < ask.state.priority
     numbers = herd.of(meant)
     if numbers.size:
-        found.append(_part(session, herd, numbers, row))
+        found.append(Part(herd, numbers, ~herd.grew[numbers]))
     last = sum(part.numbers.size for part in found)
     if last > first:
         shares.append(Share(row, range(first, last), over))
-
-
-def _part(session: Session, herd: Herd, numbers: NDArray[np.intp], row: int) -> Part:
-    """Let groups of a queue go whole only where that leaves every queue above what it is guaranteed."""
-    book = session.book
-    held = herd.held[numbers]
-    whole: Flags = ~herd.grew[numbers]
-    for one in book.lineage(row):
-        if one == book.tree.structure.root:
-            continue
-        kept = book.ground.kept[one]
-        if not kept.any():
-            continue
-        least = np.minimum(kept, book.staying[one])
-        whole &= ~((kept > 0) & (held > 0) & (book.staying[one] - held < least)).any(axis=1)
-    return Part(herd, numbers, whole)
 
 
 def narrowed(session: Session, ask: Ask, rights: Rights) -> Rights | None:
@@ -268,6 +285,7 @@ def narrowed(session: Session, ask: Ask, rights: Rights) -> Rights | None:
         tuple(found),
         tuple(share for share in shares if share.members),
         tuple(replace(limit, members=left(limit.members)) for limit in rights.limits),
+        tuple(replace(one, members=left(one.members)) for one in rights.guarantees),
         budgets_of(session, found),
     )
 

@@ -22,6 +22,7 @@ from scheduler.model.pods import Pod, held_by
 from scheduler.model.verdict import Verdict
 from scheduler.placement import (
     AtMostEvicted,
+    AtMostTaken,
     MustFree,
     PlacementProblem,
     Resident,
@@ -171,6 +172,11 @@ def rows_of(
         name = names[limit.column]
         held = [(n, _held(session, pods[n], name)) for member in limit.members for n in numbers[keys[member]]]
         yield MustFree(tuple((n, amount) for n, amount in held if amount > 0), limit.least)
+    for kept in rights.guarantees:
+        name = names[kept.column]
+        held = [(n, _held(session, pods[n], name)) for member in kept.members for n in numbers[keys[member]]]
+        if sum(amount for _, amount in held) > kept.most:
+            yield AtMostTaken(tuple((n, amount) for n, amount in held if amount > 0), kept.most)
     for budget in rights.budgets:
         yield AtMostEvicted(tuple(n for n, pod in enumerate(pods) if pod.uid in budget.pods), budget.most)
 

@@ -65,12 +65,15 @@ class Residents:
         self._by_queue: dict[str, tuple[Running, ...]] | None = None
         self.version = 0
         """Changes when anything here does."""
+        self.losses = 0
+        """Changes when somebody is gone or goes no longer, or what protects somebody here has changed."""
 
     def refresh(self, snapshot: Snapshot) -> None:
         """Take over what runs now."""
         self._shapes = snapshot.shapes
         fresh = self._refresh_groups(snapshot) | self._refresh_singles(snapshot)
         if fresh or snapshot.leaving != self._leaving:
+            self.losses += not self._leaving <= snapshot.leaving
             self._leaving = snapshot.leaving
             self._by_queue = None
             self.version += 1
@@ -79,7 +82,8 @@ class Residents:
         changed = False
         for key in [key for key in self._states if key not in snapshot.groups]:
             del self._states[key]
-            changed = self._groups.pop(key, None) is not None or changed
+            if self._groups.pop(key, None) is not None:
+                self.losses, changed = self.losses + 1, True
         for key, state in snapshot.groups.items():
             if self._states.get(key) is not state:
                 self._states[key] = state
@@ -87,6 +91,7 @@ class Residents:
                 made = _of_group(state, snapshot.shapes)
                 if made is not None:
                     self._groups[key] = made
+                self.losses += before is not None and not _only_grew(before, made)
                 changed = changed or before is not None or made is not None
         return changed
 
@@ -97,11 +102,13 @@ class Residents:
         changed = False
         for uid in [uid for uid in self._seen if uid not in view]:
             del self._seen[uid], self._singles[uid]
-            changed = True
+            self.losses, changed = self.losses + 1, True
         for uid, single in view.items():
             if self._seen.get(uid) is not single:
+                before = self._singles.get(uid)
                 self._seen[uid] = single
                 self._singles[uid] = _of_single(*single, snapshot.shapes)
+                self.losses += before is not None and not _only_grew(before, self._singles[uid])
                 changed = True
         self._view = view
         return changed
@@ -129,6 +136,17 @@ class Residents:
                         found.setdefault(left.queue, []).append(left)
             self._by_queue = {queue: tuple(sorted(part, key=lambda one: one.key)) for queue, part in found.items()}
         return self._by_queue
+
+
+def _only_grew(before: Running, now: Running | None) -> bool:
+    """Whether nobody of a group went, and it is protected by the same as before."""
+    if now is None or now.fixed < before.fixed or _protected_by(before) != _protected_by(now):
+        return False
+    return {(pod.uid, pod.preemptible) for pod in before.pods} <= {(pod.uid, pod.preemptible) for pod in now.pods}
+
+
+def _protected_by(one: Running) -> tuple[object, ...]:
+    return one.queue, one.priority, one.minimum, one.roles, one.preemptible, one.min_runtime
 
 
 def without(running: Running, leaving: Container[str], shapes: Mapping[str, Shape]) -> Running | None:

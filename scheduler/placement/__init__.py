@@ -1,5 +1,6 @@
 """Where pods go: one question, one placer. The solver is imported when it is first needed, or by `warm_up`."""
 
+from scheduler.placement.devices import assign
 from scheduler.placement.engine import place
 from scheduler.placement.moves import MoveBug, MoveProblem, Relocated, Together, verify_moves
 from scheduler.placement.problem import (
@@ -12,6 +13,8 @@ from scheduler.placement.problem import (
     BestDomain,
     Budget,
     Demand,
+    DeviceAsk,
+    Devices,
     Explanation,
     Infeasible,
     Minimum,
@@ -38,6 +41,7 @@ from scheduler.placement.single_room import SinglePods
 from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
     AtMostEvicted,
+    AtMostTaken,
     MadeRoom,
     MustFree,
     Resident,
@@ -56,10 +60,13 @@ __all__ = [
     "AtMost",
     "AtMostDomains",
     "AtMostEvicted",
+    "AtMostTaken",
     "BadProblem",
     "BestDomain",
     "Budget",
     "Demand",
+    "DeviceAsk",
+    "Devices",
     "Explanation",
     "Infeasible",
     "MadeRoom",
@@ -89,6 +96,7 @@ __all__ = [
     "VictimProblem",
     "WhileOver",
     "Within",
+    "assign",
     "cost_of",
     "dump",
     "explain",

@@ -169,6 +169,7 @@ def _alike(instance: Instance, items: list[dict[int, int]], nodes: list[NDArray[
         for kind in sorted({k for one in items for k in one})
     }
     rows = [instance.free, *(cap[None, :] for cap in caps.values())]
+    rows.extend(pool.free for pool in instance.pools.values())
     rows.extend(part.pays[None, :].astype(np.int64) for part in instance.shared)
     table = np.concatenate(rows)
     numbers: dict[tuple[int, bytes], int] = {}

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.placement.composition import Composition
+from scheduler.placement.devices import alone
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.narrow import cut, narrowed
 from scheduler.placement.units import kind_key
@@ -61,6 +62,8 @@ def contents(
             cap = sum((here.kinds[kind].cap for kind in group[1:]), cap)
             for row in first.rows:
                 cap = np.minimum(cap, here.free[row] // first.need[row])
+            if first.ask is not None:
+                cap = np.minimum(cap, alone(here.pools[first.ask.pool].free, first.ask))
         kinds.append(replace(first, members=(place,), cap=cap))
     counts = [sum(amounts[kind] for kind in group) for group in found]
 

@@ -46,5 +46,6 @@ def narrowed(instance: Instance, nodes: NDArray[np.intp]) -> Instance:
         spreads=[replace(part, ids=part.ids[nodes], nodes=part.nodes[nodes]) for part in instance.spreads],
         follows=[replace(part, ids=tuple(ids[nodes] for ids in part.ids)) for part in instance.follows],
         few=[replace(part, ids=part.ids[nodes]) for part in instance.few],
+        pools={name: replace(pool, free=pool.free[:, nodes]) for name, pool in instance.pools.items()},
         multiples=[replace(part, ids=part.ids[nodes]) for part in instance.multiples],
     )

@@ -21,7 +21,7 @@ from scheduler.placement.room_cuts import necessary_rows
 from scheduler.placement.room_lots import Pieces
 from scheduler.placement.rows import cells_of, domain_rows
 from scheduler.placement.standing import grouping
-from scheduler.placement.victims import AtMostEvicted, MustFree, VictimProblem, WhileOver
+from scheduler.placement.victims import AtMostEvicted, AtMostTaken, MustFree, RoomRow, VictimProblem, WhileOver
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +147,12 @@ class RoomModel:
                     found.setdefault(node, []).append((term.variable, holds, len(residents)))
         return found
 
-    def _row(self, row: AtMostEvicted | MustFree | WhileOver) -> None:
+    def _row(self, row: RoomRow) -> None:
         match row:
             case AtMostEvicted(residents, most):
                 self._sum(dict.fromkeys(residents, 1), None, most)
+            case AtMostTaken(amounts, most):
+                self._sum(dict(amounts), None, most)
             case MustFree(amounts, least):
                 self._sum(dict(amounts), least, None)
             case WhileOver(residents, over):

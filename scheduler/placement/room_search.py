@@ -31,7 +31,7 @@ from scheduler.placement.room_bounds import least_costs
 from scheduler.placement.room_greedy import grow, put_back
 from scheduler.placement.room_lots import pieces
 from scheduler.placement.room_model import Chosen, RoomModel
-from scheduler.placement.victims import MadeRoom, MustFree, VictimProblem, cost_of
+from scheduler.placement.victims import MadeRoom, MustFree, VictimProblem, cost_of, taken
 
 _ROUNDS = 24
 """So many sets that the exact question refuses are learnt from; then the answer is grown."""
@@ -109,11 +109,7 @@ class Search:
 
     def _frees(self, gone: frozenset[int]) -> bool:
         """Whether what must go can go with these."""
-        return all(
-            sum(amount for resident, amount in row.amounts if resident in gone) >= row.least
-            for row in self.problem.rows
-            if isinstance(row, MustFree)
-        )
+        return all(taken(row.amounts, gone) >= row.least for row in self.problem.rows if isinstance(row, MustFree))
 
     def _no(
         self, problem: PlacementProblem, *, proven: bool, cause: Literal["rules", "bound", "search", "budget"]

@@ -118,6 +118,7 @@ def kind_key(instance: Instance, number: int, amount: int) -> tuple[object, ...]
     scores = b"" if kind.scores is None else kind.scores.tobytes()
     return (
         kind.need.tobytes(),
+        () if kind.ask is None else (kind.ask.pool, kind.ask.amount, kind.ask.count),
         kind.cap.tobytes(),
         scores,
         amount,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scheduler.placement import (
     Apart,
     AtMostEvicted,
+    AtMostTaken,
     Budget,
     Demand,
     Minimum,
@@ -110,9 +111,15 @@ def _rows(draw, residents, width, scale):
         return
     some = st.lists(st.integers(0, len(residents) - 1), min_size=1, unique=True).map(tuple)
     for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2, 3]))):
-        which = draw(st.sampled_from(["most", "free", "over", "over"]))
+        which = draw(st.sampled_from(["most", "taken", "free", "over", "over"]))
         if which == "most":
             yield AtMostEvicted(draw(some), draw(st.integers(0, 3)))
+        elif which == "taken":
+            one = draw(st.integers(0, width - 1))
+            yield AtMostTaken(
+                tuple((resident, int(residents[resident].holds[one])) for resident in draw(some)),
+                draw(st.integers(0, 6)) * int(scale[one]),
+            )
         elif which == "free":
             amounts = tuple((resident, draw(st.integers(0, 2))) for resident in draw(some))
             yield MustFree(amounts, draw(st.integers(-1, 3)))
@@ -138,6 +145,8 @@ def ways_to_lose(gang: RunningGang) -> list[tuple[tuple[int, ...], bool]]:
 def _row_holds(problem, row, gone, chunks):
     if isinstance(row, AtMostEvicted):
         return len(set(row.residents) & gone) <= row.most
+    if isinstance(row, AtMostTaken):
+        return sum(amount for resident, amount in row.amounts if resident in gone) <= row.most
     if isinstance(row, MustFree):
         return sum(amount for resident, amount in row.amounts if resident in gone) >= row.least
     mine = [[r for r in chunk if r in row.residents] for chunk in chunks]

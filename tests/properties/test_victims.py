@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from scheduler.placement import (
+    AtMostTaken,
     Budget,
     Demand,
     Infeasible,
@@ -136,8 +137,8 @@ def left_of(problem, gone, held, allowed, demand):
     view = problem.problem.nodes
     nodes = replace(view, free=view.free - held[:-1], slots=view.slots - held[-1])
     rows = [
-        MustFree(tuple((new[r], amount) for r, amount in row.amounts if r in new), row.least)
-        if isinstance(row, MustFree)
+        replace(row, amounts=tuple((new[r], amount) for r, amount in row.amounts if r in new))
+        if isinstance(row, AtMostTaken | MustFree)
         else replace(row, residents=some(row.residents))
         for row in problem.rows
     ]

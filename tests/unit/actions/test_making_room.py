@@ -394,6 +394,47 @@ def test_several_gangs_together_leave_what_is_guaranteed(w: Story) -> None:
     assert len(w.victims) == 1
 
 
+def test_where_the_cheapest_set_would_take_what_is_guaranteed_another_goes(w: Story) -> None:
+    """Of `cheap`, which have the lower priority, two together would leave the queue above with too little memory."""
+    keeps, both = (("cpu", 3000),), (("cpu", 3000), (GPU, 2))
+    w.node("n0", gpu=2, cpu=4).node("n1", gpu=2, cpu=4).node("n2", cpu=4).queue("q1", **gpus(deserved=2))
+    w.queue("above", guarantee=keeps, deserved=both).queue("q2", parent="above")
+    for name, node, gpu, cpu, priority in (
+        ("cheap0", "n0", 1, 2, 10), ("cheap1", "n0", 1, 2, 10), ("rest", "n2", 0, 2, 10),
+        ("dear0", "n1", 1, 0, 20), ("dear1", "n1", 1, 0, 20),
+    ):  # fmt: skip
+        w.runs(name, [node], of=shape(gpu=gpu, cpu=cpu), queue="q2", priority=priority)
+    w.asks("mine", 1, gpu=2, queue="q1")
+    w.expect(["dear0-0", "dear1-0"], ["mine"])
+
+
+def test_so_many_go_that_what_others_are_guaranteed_stays_free(w: Story) -> None:
+    w.node("n", gpu=8).queue("q1", **gpus(deserved=3)).queue("q2", **gpus(deserved=3))
+    w.queue("idle", **gpus(guarantee=2, deserved=2))
+    w.runs("lent", ["n"] * 6, minimum=1, queue="q2")
+    w.asks("mine", 3, queue="q1")
+    w.expect(["lent-0", "lent-1", "lent-2"], ["mine"])
+
+
+def test_single_pods_leave_what_is_guaranteed_too(w: Story) -> None:
+    w.node("n", gpu=6).queue("q1", **gpus(deserved=3)).queue("q2", **gpus(guarantee=2, deserved=2))
+    w.queue("idle", **gpus(guarantee=1, deserved=1))
+    for number in range(5):
+        w.runs(f"lent{number}", ["n"], queue="q2")
+    for number in range(4):
+        w.asks(f"mine{number}", 1, queue="q1")
+    w.expect(["lent0-0", "lent1-0", "lent2-0"], ["mine0", "mine1", "mine2"])
+    assert [pod.name for pod in w.pods.values() if not pod.node] == ["mine3-0"]
+
+
+def test_nobody_is_moved_for_what_others_are_guaranteed(w: Story) -> None:
+    w.node("n0", gpu=4).node("n1", gpu=4).queue("q1").queue("idle", **gpus(guarantee=2))
+    w.runs("a", ["n0"], gpu=2, queue="q1", pod=owned(0))
+    w.runs("b", ["n1"], gpu=2, queue="q1", pod=owned(1))
+    w.asks("c", 1, gpu=3, queue="q1")
+    w.expect([])
+
+
 # -- moves -------------------------------------------------------------------------------------------------------------
 
 
