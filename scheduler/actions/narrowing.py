@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask
 from scheduler.actions.candidates import Ints
-from scheduler.actions.rights import Part, Rights
+from scheduler.actions.rights import Part, Rights, only_of
 from scheduler.framework.protocols import WithinDomain
 from scheduler.framework.session import Session
 
@@ -132,13 +132,15 @@ def _only(rights: Rights, pods: _Pods, nodes: NDArray[np.bool_]) -> Rights:
             parts.append(Part(part.herd, part.numbers[mine], part.whole[mine]))
 
     def left(members: Sequence[int]) -> range:
+        if not members:
+            return range(0)
         return range(before[members[0]], before[members[-1] + 1])  # members of rights that consist of parts are ranges
 
     shares = (replace(one, members=left(one.members)) for one in rights.shares)
     return Rights(
         rights.why,
         shares=tuple(share for share in shares if share.members),
-        limits=tuple(replace(one, members=left(one.members)) for one in rights.limits),
+        limits=tuple(only_of(one, left) for one in rights.limits),
         guarantees=tuple(replace(one, members=left(one.members)) for one in rights.guarantees if left(one.members)),
         parts=tuple(parts),
     )

@@ -171,7 +171,8 @@ def rows_of(
     for limit in rights.limits:
         name = names[limit.column]
         held = [(n, _held(session, pods[n], name)) for member in limit.members for n in numbers[keys[member]]]
-        yield MustFree(tuple((n, amount) for n, amount in held if amount > 0), limit.least)
+        when = None if limit.when is None else tuple(n for member in limit.when for n in numbers[keys[member]])
+        yield MustFree(tuple((n, amount) for n, amount in held if amount > 0), limit.least, when)
     for kept in rights.guarantees:
         name = names[kept.column]
         held = [(n, _held(session, pods[n], name)) for member in kept.members for n in numbers[keys[member]]]
