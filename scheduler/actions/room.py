@@ -16,6 +16,7 @@ from scheduler.actions.ask import Ask, relate
 from scheduler.actions.candidates import Candidate
 from scheduler.actions.placing import problem_of
 from scheduler.actions.rights import Rights
+from scheduler.framework.relations import Relations
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.pods import Pod, held_by
@@ -61,17 +62,19 @@ def room_for(session: Session, ask: Ask, rights: Rights) -> Room | None:
     if problem is None:
         return None
     refine = None
+    extras: dict[str, NDArray[np.int64]] = {}
     if relations:
-        problem = _less(session, problem, pods)
+        extras = _extras(session, problem, pods, relations)
+        problem = _less(session, problem, pods, extras)
         refine = _refined(session, ask, pods, owners, problem)
     numbers: dict[str, tuple[int, ...]] = {}
     first = 0
     for one in rights.candidates:
         numbers[one.running.key] = tuple(range(first, first + len(one.pods)))
         first += len(one.pods)
-    residents = tuple(resident_of(session, problem, pod) for pod in pods)
+    residents = tuple(resident_of(session, problem, pod, extras.get(pod.uid)) for pod in pods)
     gangs = tuple(gang_of(one, numbers[one.running.key]) for one in rights.candidates)
-    rows = tuple(rows_of(session, problem, rights, numbers, pods))
+    rows = (*rows_of(session, problem, rights, numbers, pods), *_in_the_way(ask, relations, pods))
     return Room(VictimProblem(problem, residents, gangs, rows, refine), pods, owners)
 
 
@@ -107,24 +110,66 @@ def _refined(
     return refined
 
 
-def _less(session: Session, problem: PlacementProblem, pods: Sequence[Pod]) -> PlacementProblem:
+def _less(
+    session: Session, problem: PlacementProblem, pods: Sequence[Pod], extras: Mapping[str, NDArray[np.int64]]
+) -> PlacementProblem:
     """Return the problem with what these pods hold taken again."""
     rows, amounts, slots = session.outlook.piece(pods)
     free, open_ = problem.nodes.free.copy(), problem.nodes.slots.copy()
     free[: amounts.shape[0], rows] -= amounts
     open_[rows] -= slots
+    for pod in pods:
+        if pod.uid in extras:
+            free[amounts.shape[0] :, session.row(pod.node)] -= extras[pod.uid]
     return replace(problem, nodes=replace(problem.nodes, free=free, slots=open_))
 
 
-def resident_of(session: Session, problem: PlacementProblem, pod: Pod) -> Resident:
-    """Return a running pod as one that may go."""
+def _extras(
+    session: Session, problem: PlacementProblem, pods: Sequence[Pod], relations: Relations
+) -> dict[str, NDArray[np.int64]]:
+    """Return what single pods (uid) give back of the resources that are there for this question only."""
+    width = len(session.table.resources)
+    names = problem.nodes.resources[width:]
+    found: dict[str, NDArray[np.int64]] = {}
+    for extra in relations.extras:
+        if extra.name in names:
+            held = extra.held()
+            for pod in pods:
+                if pod.uid in held:
+                    found.setdefault(pod.uid, np.zeros(len(names), dtype=np.int64))
+                    found[pod.uid][names.index(extra.name)] = held[pod.uid]
+    return found
+
+
+def _in_the_way(ask: Ask, relations: Relations, pods: Sequence[Pod]) -> Iterator[MustFree]:
+    """Yield a row for each pod that has to go because it keeps needed members off all nodes."""
+    number = {pod.uid: n for n, pod in enumerate(pods)}
+    for bar in relations.bars:
+        if bar.until and bar.nodes.all() and _needed(ask, bar.kind):
+            yield from (MustFree(((number[uid], 1),), 1) for uid in bar.until if uid in number)
+
+
+def _needed(ask: Ask, kind: int) -> bool:
+    """Whether the ask cannot be met without members of a kind."""
+    others = [one for number, one in enumerate(ask.kinds) if number != kind]
+    return sum(len(one.pods) for one in others) < ask.total or any(
+        sum(len(one.pods) for one in others if one.role == role) < count for role, count in ask.roles
+    )
+
+
+def resident_of(
+    session: Session, problem: PlacementProblem, pod: Pod, extras: NDArray[np.int64] | None = None
+) -> Resident:
+    """Return a running pod as one that may go. extras: what it holds of resources that only this question has."""
     held = session.outlook.amounts(pod)
     extra = len(problem.nodes.resources) - len(held)
+    if extras is None:
+        extras = np.zeros(extra, dtype=np.int64)
     row = session.row(pod.node)
     assert row is not None  # candidates are on nodes of the snapshot
     return Resident(
         node=row,
-        holds=np.concatenate([held, np.zeros(extra, dtype=np.int64)]) if extra else held,
+        holds=np.concatenate([held, extras]) if extra else held,
         runtime=_lost(session, row, held, pod),
         name=pod.uid,
     )
