@@ -72,7 +72,7 @@ def room_for(session: Session, ask: Ask, rights: Rights) -> Room | None:
     for one in rights.candidates:
         numbers[one.running.key] = tuple(range(first, first + len(one.pods)))
         first += len(one.pods)
-    residents = tuple(resident_of(session, problem, pod, extras.get(pod.uid)) for pod in pods)
+    residents = residents_of(session, problem, pods, extras)
     gangs = tuple(gang_of(one, numbers[one.running.key]) for one in rights.candidates)
     rows = (*rows_of(session, problem, rights, numbers, pods), *_in_the_way(ask, relations, pods))
     return Room(VictimProblem(problem, residents, gangs, rows, refine), pods, owners)
@@ -157,30 +157,40 @@ def _needed(ask: Ask, kind: int) -> bool:
     )
 
 
-def resident_of(
-    session: Session, problem: PlacementProblem, pod: Pod, extras: NDArray[np.int64] | None = None
-) -> Resident:
-    """Return a running pod as one that may go. extras: what it holds of resources that only this question has."""
-    held = session.outlook.amounts(pod)
-    extra = len(problem.nodes.resources) - len(held)
-    if extras is None:
-        extras = np.zeros(extra, dtype=np.int64)
-    row = session.row(pod.node)
-    assert row is not None  # candidates are on nodes of the snapshot
-    return Resident(
-        node=row,
-        holds=np.concatenate([held, extras]) if extra else held,
-        runtime=_lost(session, row, held, pod),
-        name=pod.uid,
+def residents_of(
+    session: Session,
+    problem: PlacementProblem,
+    pods: Sequence[Pod],
+    extras: Mapping[str, NDArray[np.int64]] | None = None,
+) -> tuple[Resident, ...]:
+    """Return running pods as such that may go. extras: what they (uid) hold of what only this question has."""
+    width = len(session.table.resources)
+    rows = [row for pod in pods if (row := session.row(pod.node)) is not None]
+    assert len(rows) == len(pods)  # candidates are on nodes of the snapshot
+    held = np.array([session.outlook.amounts(pod) for pod in pods], dtype=np.int64).reshape(len(pods), width)
+    since = np.array([pod.since for pod in pods], dtype=np.float64)
+    lost = work_lost(session, np.array(rows, dtype=np.intp), held.T, since).tolist()
+    none = np.zeros(len(problem.nodes.resources) - width, dtype=np.int64)
+    if none.size:
+        more = np.array([(extras or {}).get(pod.uid, none) for pod in pods]).reshape(len(pods), none.size)
+        held = np.concatenate([held, more], axis=1)
+    return tuple(
+        Resident(row, amounts, work, pod.uid) for row, amounts, work, pod in zip(rows, held, lost, pods, strict=True)
     )
 
 
-def _lost(session: Session, row: int, held: NDArray[np.int64], pod: Pod) -> int:
-    """Return the work that is lost with a pod: its time and what a start costs, times its part of the node in 64ths."""
-    runtime = min(MOST_LOST, max(0, int(session.now - pod.since))) if pod.since else 0
-    whole = np.maximum(session.table.allocatable[:, row], 1)
-    part = int(np.max(held[: whole.size] * 64 // whole, initial=0))
-    return (runtime + START_COSTS) * min(64, max(1, part))
+def work_lost(
+    session: Session, rows: NDArray[np.intp], held: NDArray[np.int64], since: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return the work that is lost with pods: their time and what a start costs, times their part of the node in 64ths.
+
+    rows: of their nodes; held: (resources of the table, pods); since: when they began, 0: not known.
+    """
+    runtime = np.where(since > 0, np.clip(session.now - since, 0, MOST_LOST), 0).astype(np.int64)
+    whole = np.maximum(session.table.allocatable[:, rows], 1)
+    part = np.max(held[: whole.shape[0]] * 64 // whole, axis=0, initial=0)
+    lost: NDArray[np.int64] = (runtime + START_COSTS) * np.clip(part, 1, 64)
+    return lost
 
 
 def gang_of(candidate: Candidate, numbers: tuple[int, ...]) -> RunningGang:

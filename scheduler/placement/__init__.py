@@ -38,6 +38,7 @@ from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
     AtMostEvicted,
     AtMostTaken,
+    Cost,
     MadeRoom,
     MustFree,
     Resident,
@@ -60,6 +61,7 @@ __all__ = [
     "BadProblem",
     "BestDomain",
     "Budget",
+    "Cost",
     "Demand",
     "Explanation",
     "Infeasible",
