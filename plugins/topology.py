@@ -1,6 +1,6 @@
-"""A group that asks for one domain (all members behind the same value of a node label) gets one.
+"""A group that asks for one domain gets one: all members in one domain of a level, or behind one value of a label.
 
-Levels are node label keys here. A level that no node carries, or that is not a label key, is said, not ignored.
+A level that is not there, or that no node carries, is said, not ignored.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 from scheduler.framework.protocols import View, Wish, WithinDomain
 from scheduler.framework.registry import Arguments
 from scheduler.model.groups import GroupState
-from scheduler.model.nodes import HOSTNAME, NodeClass
 from scheduler.model.verdict import Code, Verdict, verdict
 
 
@@ -18,26 +17,21 @@ class Topology:
     name = "topology"
 
     def __init__(self, arguments: Arguments) -> None:
-        self._classes: tuple[NodeClass, ...] = ()
-        self._labels: frozenset[str] = frozenset((HOSTNAME,))
-
-    def on_session(self, view: View) -> None:
-        """Collect the label keys in use."""
-        classes = view.snapshot.table.classes
-        if classes is not self._classes:
-            self._classes = classes
-            self._labels = frozenset(key for one in classes for key, _ in one.labels) | {HOSTNAME}
+        """Takes no arguments."""
 
     def wishes(self, state: GroupState, view: View) -> tuple[Wish, ...] | Verdict:
         """Return the required and the preferred domain of the group."""
         wish = state.group.topology
         if wish is None:
             return ()
-        if wish.required and wish.required not in self._labels:
-            return verdict(Code.BAD_CONSTRAINTS, field=wish.field, message=f"no node has the label {wish.required}")
         wishes: list[Wish] = []
         if wish.required:
-            wishes.append(WithinDomain(wish.required, required=True))
-        if wish.preferred in self._labels:
-            wishes.append(WithinDomain(wish.preferred, required=False))
+            found = view.resolve(wish.name, wish.required)
+            if not isinstance(found, str):
+                return verdict(Code.BAD_CONSTRAINTS, field=wish.field, message=found.message)
+            wishes.append(WithinDomain(found, required=True))
+        if wish.preferred:
+            found = view.resolve(wish.name, wish.preferred)
+            if isinstance(found, str):
+                wishes.append(WithinDomain(found, required=False))
         return tuple(wishes)
