@@ -456,6 +456,22 @@ def test_so_many_go_that_what_others_are_guaranteed_stays_free(w: Story) -> None
     w.expect(["lent-0", "lent-1", "lent-2"], ["mine"])
 
 
+def test_what_an_idle_queue_below_the_same_is_guaranteed_stays_free(w: Story) -> None:
+    w.node("n", gpu=8).queue("all", **gpus(deserved=8)).queue("other")
+    w.queue("a", parent="all", **gpus(deserved=2)).queue("b", parent="all", **gpus(deserved=4))
+    w.queue("c", parent="all", **gpus(guarantee=2, deserved=2))
+    w.runs("a", ["n"] * 4, minimum=1, queue="a")
+    w.asks("mine", 4, queue="b")
+    w.expect(["a-0", "a-1"], ["mine"])
+
+
+def test_a_lower_priority_goes_where_only_what_another_queue_is_guaranteed_is_free(w: Story) -> None:
+    w.node("n", gpu=8).queue("mine").queue("idle", **gpus(guarantee=2))
+    w.runs("low", ["n"] * 6, minimum=1, queue="mine")
+    w.asks("high", 2, queue="mine", priority=100)
+    w.expect(["low-0", "low-1"], ["high"])
+
+
 def test_single_pods_leave_what_is_guaranteed_too(w: Story) -> None:
     w.node("n", gpu=6).queue("q1", **gpus(deserved=3)).queue("q2", **gpus(guarantee=2, deserved=2))
     w.queue("idle", **gpus(guarantee=1, deserved=1))
