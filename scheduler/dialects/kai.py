@@ -1,4 +1,4 @@
-"""KAI-Scheduler's API: scheduling.run.ai Queue (v2) and PodGroup (v2alpha2).
+"""KAI-Scheduler's API: scheduling.run.ai Queue (v2) and PodGroup (v2alpha2), kai.scheduler Topology.
 
 Decided here: what its numbers mean (GPUs in units, cpu in millicores, memory in millions of bytes; -1 is unlimited, an
 absent quota or weight is none, an absent limit allows nothing) and how our verdicts are said in its conditions. It
@@ -35,6 +35,7 @@ from scheduler.dialects.base import (
 )
 from scheduler.dialects.membership import KAI_WORDS
 from scheduler.dialects.meta import seconds
+from scheduler.dialects.topologies import usable
 from scheduler.dialects.wishes import check_tree, in_order
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, SubGroup
@@ -42,6 +43,7 @@ from scheduler.model.pods import Problem
 from scheduler.model.quantity import MAX_AMOUNT
 from scheduler.model.queues import ROOT_QUEUE, UNLIMITED, WEIGHT_UNIT, Queue, QueueFacts
 from scheduler.model.resources import Amounts
+from scheduler.model.topology import Level, Topology
 from scheduler.model.verdict import CAPACITY_CODES
 from scheduler.model.wishes import TopologyWish
 
@@ -59,6 +61,7 @@ class KaiDialect(PodGroupDialect):
     resources: ClassVar[tuple[DialectResource, ...]] = (
         DialectResource("scheduling.run.ai", ("v2alpha2",), "podgroups", "PodGroup", True, "group"),
         DialectResource("scheduling.run.ai", ("v2",), "queues", "Queue", False, "queue"),
+        DialectResource("kai.scheduler", ("v1alpha1",), "topologies", "Topology", False, "topology", False),
     )
 
     def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:
@@ -112,6 +115,26 @@ class KaiDialect(PodGroupDialect):
             problems=tuple(dict.fromkeys(problems)),
             resource_version=meta.resource_version,
             raw_status=bytes(envelope.status),
+        )
+
+    def decode_topology(self, raw: bytes | msgspec.Raw, api_version: str) -> Topology:
+        """Return the topology; a level is known by its alias and by its label. The object has no status."""
+        envelope = open_envelope("Topology.kai.scheduler", raw)
+        meta, problems = envelope.metadata, list[Problem]()
+        levels = []
+        for item in open_spec(envelope, problems).objects("levels"):
+            label = item.text("nodeLabel")
+            levels.append((Level(item.text("alias") or label, label), item.at("nodeLabel")))
+        return Topology(
+            name=meta.name,
+            uid=meta.uid,
+            dialect=self.name,
+            levels=usable(levels, problems),
+            api_version=api_version,
+            created=seconds(meta.creation_timestamp),
+            problems=tuple(dict.fromkeys(problems)),
+            generation=meta.generation,
+            resource_version=meta.resource_version,
         )
 
     def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Muster's own API: scheduling.muster.sh/v1alpha1 PodGroup and Queue.
+"""Muster's own API: scheduling.muster.sh/v1alpha1 PodGroup, Queue and Topology.
 
 Decided here: how the fields of the API become model values and which words the status uses. A flat list of sub-groups
 that says no more than how many of each must start is read as roles. That a group once reached its minimum is remembered
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from scheduler.dialects import queues
+from scheduler.dialects import queues, topologies
 from scheduler.dialects.base import (
     RAN,
     DialectResource,
@@ -37,6 +37,7 @@ from scheduler.model.pods import Problem
 from scheduler.model.quantity import BadQuantity, amount
 from scheduler.model.queues import ROOT_QUEUE, UNLIMITED, WEIGHT_UNIT, Queue, QueueFacts
 from scheduler.model.resources import Amounts
+from scheduler.model.topology import HyperNode, Level, Topology, TopologyFacts
 from scheduler.model.verdict import Code
 from scheduler.model.wishes import TopologyWish
 
@@ -62,6 +63,7 @@ class MusterDialect(PodGroupDialect):
     resources: ClassVar[tuple[DialectResource, ...]] = (
         DialectResource("scheduling.muster.sh", ("v1alpha1",), "podgroups", "PodGroup", True, "group"),
         DialectResource("scheduling.muster.sh", ("v1alpha1",), "queues", "Queue", False, "queue"),
+        DialectResource("scheduling.muster.sh", ("v1alpha1",), "topologies", "Topology", False, "topology"),
     )
 
     def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:
@@ -124,6 +126,42 @@ class MusterDialect(PodGroupDialect):
             raw_status=bytes(envelope.status),
         )
 
+    def decode_topology(self, raw: bytes | msgspec.Raw, api_version: str) -> Topology:
+        """Return the topology."""
+        envelope = open_envelope("Topology.scheduling.muster.sh", raw)
+        meta, problems = envelope.metadata, list[Problem]()
+        spec, status = open_spec(envelope, problems), plain(envelope.status)
+        levels = [(_level(item), item.path) for item in spec.objects("levels")]
+        return Topology(
+            name=meta.name,
+            uid=meta.uid,
+            dialect=self.name,
+            levels=topologies.usable(levels, problems),
+            api_version=api_version,
+            created=seconds(meta.creation_timestamp),
+            problems=tuple(dict.fromkeys(problems)),
+            generation=meta.generation,
+            conditions=read_conditions(status),
+            resource_version=meta.resource_version,
+            raw_status=bytes(envelope.status),
+        )
+
+    def topology_status_patch(self, one: Topology | HyperNode, facts: TopologyFacts, now: str) -> dict[str, Any] | None:
+        """Return the merge patch for the status of a topology."""
+        before = plain(one.raw_status)
+        wish: dict[str, Any] = {
+            "unlabelledNodes": facts.unlabelled,
+            "conditions": topologies.conditions(one, before, facts, now, always=True),
+        }
+        changed = (difference(before, wish) or {"status": {}})["status"]
+        said = before.get("domains")
+        said = said if isinstance(said, dict) else {}
+        domains: dict[str, int | None] = {name: many for name, many in facts.domains if said.get(name) != many}
+        domains |= dict.fromkeys(name for name in said if name not in dict(facts.domains))
+        if domains:
+            changed["domains"] = domains
+        return {"status": changed} if changed else None
+
     def queue_status_patch(self, queue: Queue, facts: QueueFacts, now: str) -> dict[str, Any] | None:
         """Return the merge patch for the status of a queue."""
         before = plain(queue.raw_status)
@@ -167,6 +205,16 @@ class MusterDialect(PodGroupDialect):
         if status.phase in RAN and not (isinstance(start, dict) and start.get("actual")):
             wish["start"] = {"actual": now}
         return difference(before, wish)
+
+
+def _level(item: Reader) -> Level:
+    """Read a level: exactly one of a label and a prefix of labels."""
+    label, prefix = item.text("label"), item.text("labelPrefix")
+    if label and prefix:
+        item.refuse("labelPrefix", "cannot be there beside label")
+        prefix = ""
+    rising = item.choice("widest", "Highest", ("Highest", "Lowest")) == "Lowest"
+    return Level(item.text("name") or label or prefix, label, prefix, rising)
 
 
 _TREE = ("subGroups", "minSubGroups", "selector", "matchLabelKeys", "topology")

@@ -1,4 +1,4 @@
-"""Volcano's API: scheduling.volcano.sh/v1beta1 PodGroup and Queue.
+"""Volcano's API: scheduling.volcano.sh/v1beta1 PodGroup and Queue, topology.volcano.sh/v1alpha1 HyperNode.
 
 Decided here: what its fields mean to the model and how our verdicts are said in its phases and conditions. A minimum of
 0 is legal there and means that no member waits for another: the minimum is 1. Role minimums hold only where the minimum
@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from scheduler.dialects import queues
+from scheduler.dialects import queues, topologies
 from scheduler.dialects.base import (
     RAN,
     DialectResource,
@@ -33,12 +33,15 @@ from scheduler.dialects.base import (
 )
 from scheduler.dialects.membership import VOLCANO_TRUE
 from scheduler.dialects.meta import seconds
+from scheduler.dialects.neighbours import SelectorStruct, label_selector
 from scheduler.dialects.wishes import selector_of, texts
+from scheduler.model.affinity import LabelSelector
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, SubGroup
 from scheduler.model.pods import Problem
 from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue, QueueFacts
 from scheduler.model.resources import PODS, Amounts
+from scheduler.model.topology import HyperNode, HyperNodeMember, Topology, TopologyFacts
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 from scheduler.model.wishes import NARROWEST, TopologyWish
 
@@ -67,6 +70,7 @@ class VolcanoDialect(PodGroupDialect):
             "scheduling.volcano.sh", ("v1beta1",), "podgroups", "PodGroup", True, "group", status_subresource=False
         ),
         DialectResource("scheduling.volcano.sh", ("v1beta1",), "queues", "Queue", False, "queue"),
+        DialectResource("topology.volcano.sh", ("v1alpha1",), "hypernodes", "HyperNode", False, "hypernode"),
     )
 
     def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:
@@ -147,6 +151,36 @@ class VolcanoDialect(PodGroupDialect):
         if changed or any(name in before for name in counted):
             changed |= counted
         return {"status": changed} if changed else None
+
+    def decode_hypernode(self, raw: bytes | msgspec.Raw, api_version: str) -> HyperNode:
+        """Return the hyper-node."""
+        envelope = open_envelope("HyperNode.topology.volcano.sh", raw)
+        meta, problems = envelope.metadata, list[Problem]()
+        spec, status = open_spec(envelope, problems), plain(envelope.status)
+        if "tier" not in spec:
+            problems.append(Problem("spec.tier", "must be there"))
+        members = (_member(item) for item in spec.objects("members"))
+        return HyperNode(
+            name=meta.name,
+            uid=meta.uid,
+            dialect=self.name,
+            tier=spec.integer("tier", 0, 0),
+            tier_name=spec.text("tierName"),
+            members=tuple(member for member in members if member is not None),
+            api_version=api_version,
+            created=seconds(meta.creation_timestamp),
+            problems=tuple(dict.fromkeys(problems)),
+            generation=meta.generation,
+            conditions=read_conditions(status),
+            resource_version=meta.resource_version,
+            raw_status=bytes(envelope.status),
+        )
+
+    def topology_status_patch(self, one: Topology | HyperNode, facts: TopologyFacts, now: str) -> dict[str, Any] | None:
+        """Return the merge patch for the status of a hyper-node."""
+        before = plain(one.raw_status)
+        told = topologies.conditions(one, before, facts, now, always=False)
+        return difference(before, {"nodeCount": facts.nodes, "conditions": told})
 
     def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
         """Return the merge patch for the status."""
@@ -231,6 +265,43 @@ def _subgroups(spec: Reader) -> tuple[SubGroup, ...]:
         above = SubGroup(name, min_subgroups=min(least, 1), field=policy.path)
         found[name] = [above, replace(leaf, path=f"{name}/all", min_subgroups=None)]
     return tuple(one for part in found.values() for one in part)
+
+
+def _member(item: Reader) -> HyperNodeMember | None:
+    """Read a member of a hyper-node; None where it cannot be used."""
+    kind = item.choice("type", "", ("Node", "HyperNode"))
+    selector = item.object("selector")
+    given = [name for name in ("exactMatch", "regexMatch", "labelMatch") if name in selector]
+    if len(given) != 1:
+        wish = "needs exactly one of exactMatch, regexMatch and labelMatch"
+        item.problems.append(Problem(selector.path, wish))
+    if len(given) != 1 or kind not in ("Node", "HyperNode"):
+        return None
+    exact, pattern = selector.object("exactMatch").text("name"), selector.object("regexMatch").text("pattern")
+    labels = None
+    if given == ["labelMatch"]:
+        labels = _labels(selector, kind)
+    elif not exact and not pattern:
+        item.problems.append(Problem(selector.at(given[0]), "is empty"))
+    if labels is None and not exact and not pattern:
+        return None
+    return HyperNodeMember("Node" if kind == "Node" else "HyperNode", exact, pattern, labels, item.path)
+
+
+def _labels(selector: Reader, kind: str) -> LabelSelector | None:
+    path, before = selector.at("labelMatch"), len(selector.problems)
+    if kind != "Node":
+        selector.problems.append(Problem(path, "is only for members of type Node"))
+        return None
+    try:
+        struct = msgspec.convert(selector.fields["labelMatch"], SelectorStruct)
+    except msgspec.ValidationError as bad:
+        selector.problems.append(Problem(path, f"is not a selector: {bad}"))
+        return None
+    found = label_selector(struct, path, selector.problems)
+    if found is not None and not found.requirements:
+        selector.problems.append(Problem(path, "is empty"))
+    return found if len(selector.problems) == before else None
 
 
 def _kept(spec: Reader, field: str) -> Amounts:

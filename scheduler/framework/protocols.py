@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scheduler.framework.book import Book
 from scheduler.framework.neighbours import Neighbours
 from scheduler.framework.relations import Members, Relations
+from scheduler.framework.topology_tree import Domains, LevelFault
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import NodeClass
 from scheduler.model.pods import Pod, Shape
@@ -84,8 +85,18 @@ class View(Protocol):
     def request(self, shape: Shape) -> NDArray[np.int64]:
         """What one pod of the shape asks for, in the order of `snapshot.table.resources`."""
 
-    def domains(self, label: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-        """For each node the number of its domain (-1: it has no such label), and the names of the domains."""
+    def domains(self, level: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+        """For each node the number of its domain (-1: it has none), and the names of the domains.
+
+        level: a level key of `topology`, or the key of a node label.
+        """
+
+    @property
+    def topology(self) -> Domains:
+        """The levels that topology objects name; `wider` gives the levels around one."""
+
+    def resolve(self, topology: str, level: str) -> str | LevelFault:
+        """The level key (or node label key) that a wish means. topology: "" = whichever knows the level."""
 
 
 @dataclass(frozen=True, slots=True)
