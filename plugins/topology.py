@@ -73,26 +73,30 @@ class Topology:
 
     def _rules(self, state: GroupState, part: str, wish: TopologyWish, name: str, view: View) -> Iterator[Wish]:
         required = ""
-        base = wish.field.rpartition(".required")[0]
+
+        def at(field: str) -> str:
+            base, found, _ = wish.field.rpartition(".required")
+            return base + "." + field if found else wish.field
+
         if wish.required:
             required = _key(name, wish.required, wish.field, view)
             yield WithinDomain(required, required=True, part=part)
         for level, most in wish.at_most:
-            yield FewDomains(_key(name, level, f"{base}.atMostDomains.level", view), most, part)
+            yield FewDomains(_key(name, level, at("atMostDomains.level"), view), most, part)
         for number, (size, level) in enumerate(wish.segments):
-            yield Sized(_key(name, level, f"{base}.segments[{number}].level", view), size, part)
+            yield Sized(_key(name, level, at(f"segments[{number}].level"), view), size, part)
         below = tuple(one.path for one in state.group.subgroups if one.above == part)
         for number, (level, most) in enumerate(wish.apart):
-            key = _key(name, level, f"{base}.apart[{number}].level", view)
+            key = _key(name, level, at(f"apart[{number}].level"), view)
             if not below:
                 yield ApartDomains(key, most, part)
             elif most == 1:
                 yield PartsApart(key, below)
             else:
-                raise _Unusable(f"{base}.apart[{number}].max", "must be 1 between sub-groups")
+                raise _Unusable(at(f"apart[{number}].max"), "must be 1 between sub-groups")
         if wish.exclusive:
             yield from self._barred(state, part, _key(name, wish.exclusive, wish.field, view), view)
-        for level in self._preferred(wish, name, required, f"{base}.preferred", view):
+        for level in self._preferred(wish, name, required, at("preferred"), view):
             yield WithinDomain(level, required=False, part=part)
 
     def _preferred(self, wish: TopologyWish, name: str, required: str, field: str, view: View) -> Iterator[str]:

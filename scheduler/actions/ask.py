@@ -206,12 +206,14 @@ def _straddling(session: Session, state: GroupState, wishes: tuple[Wish, ...]) -
             continue
         ids, names = session.domains(wish.label)
         own = {int(ids[one.row]): one.row for one in anchors if is_under(one.part, wish.part)}
-        facts = {"level": session.level_name(wish.label)} | ({"subgroup": wish.part} if wish.part else {})
+        message = ""
         if len(own) > 1:
             known = ", ".join(sorted(names[domain] if domain >= 0 else "none" for domain in own))
             message = f"its running members are in several ({known}), so that no other can join them in one"
-            return verdict(Code.TOPOLOGY, message=message, **facts)
-        if -1 in own:
+        elif -1 in own:
             message = f"its running members are on {session.table.names[own[-1]]}, which is in none"
-            return verdict(Code.TOPOLOGY, message=message, **facts)
+        if message:
+            part = (("subgroup", wish.part),) if wish.part else ()
+            level = ("level", session.level_name(wish.label))
+            return Verdict(Code.TOPOLOGY, (level, ("message", message), *part))
     return None

@@ -55,10 +55,10 @@ def _part(ask: Ask, need: Need) -> Part:
     return Part(ask.numbers(need.path), need.minimum, tuple(_part(ask, below) for below in need.parts), need.least)
 
 
-def wished_rules(ask: Ask, domains: Mapping[str, Ids]) -> tuple[Masks, tuple[Rule, ...]]:
+def wished_rules(ask: Ask, domains: Mapping[str, Ids], *, empty: bool) -> tuple[Masks, tuple[Rule, ...]]:
     """Return for each kind (number) the nodes to which members that run confine it, and the rules of the wishes.
 
-    domains: of each level, for every node.
+    domains: of each level, for every node. empty: as if no other group ran.
     """
     masks: Masks = {}
     rules: list[Rule] = []
@@ -97,7 +97,7 @@ def wished_rules(ask: Ask, domains: Mapping[str, Ids]) -> tuple[Masks, tuple[Rul
                 rules.append(AtMostDomains(level, wish.limit, numbers, tuple(sorted(there))))
             case Sized():
                 rules.append(Segments(level, wish.size, numbers, tuple(sorted(there.items()))))
-            case Barred():
+            case Barred() if not empty:
                 confine(meant, ~np.isin(ids, wish.domains))
     return masks, tuple(rules)
 

@@ -152,7 +152,7 @@ def problem_of(session: Session, ask: Ask, relations: Relations, *, empty: bool 
         domain_names={level: names for level, (_, names) in domains.items()},
     )
     grouped = {level: ids for level, (ids, _) in domains.items()} | {NODE: np.arange(len(table.names), dtype=np.int32)}
-    masks, wished = wished_rules(ask, grouped)
+    masks, wished = wished_rules(ask, grouped, empty=empty)
     members = (0,) * len(ask.kinds) if ask.each or ask.total < sum(map(_size, ask.kinds)) else map(_size, ask.kinds)
     demands = tuple(
         _demand(session, number, kind, minimum, masks.get(number), relations, empty=empty)

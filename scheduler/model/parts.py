@@ -97,7 +97,16 @@ def _by_wish(group: PodGroup, members: Sequence[Pod]) -> tuple[PodGroup, dict[st
     if not wishes:
         return group, {}, ()
     if len(part) == len(members) and len(wishes) == 1:
-        return replace(group, topology=next(iter(wishes.values()))), {}, tuple(problems)
+        wish = next(iter(wishes.values()))
+        if group.dialect != "pod":
+            sizes = [size for size, _ in wish.segments if group.min_member % size]
+            problems.extend(
+                Problem(
+                    f"pod {members[0].name}: {wish.field}", f"{size} does not divide the minimum ({group.min_member})"
+                )
+                for size in sizes[:1]
+            )
+        return replace(group, topology=wish), {}, tuple(problems)
     named = {podset: (podset or "pods").replace("/", "_") for podset in wishes}
     subgroups = tuple(SubGroup(named[podset], topology=wishes[podset]) for podset in sorted(wishes))
     return replace(group, subgroups=subgroups), {uid: named[podset] for uid, podset in part.items()}, tuple(problems)
