@@ -35,7 +35,7 @@ class DialectResource:
     """A resource that a dialect reads. `versions` are those that it understands, best first.
 
     `status_subresource`: whether the resource normally has one. A cluster may differ, so discovery has the last word:
-    without one, the status is patched on the object itself.
+    without one, the status is patched on the object itself. `read_only`: nothing is ever written to it.
     """
 
     group: str
@@ -45,6 +45,7 @@ class DialectResource:
     namespaced: bool
     role: Literal["group", "queue", "topology", "hypernode"]
     status_subresource: bool = True
+    read_only: bool = False
 
 
 class Dialect(Protocol):

@@ -61,7 +61,7 @@ class KaiDialect(PodGroupDialect):
     resources: ClassVar[tuple[DialectResource, ...]] = (
         DialectResource("scheduling.run.ai", ("v2alpha2",), "podgroups", "PodGroup", True, "group"),
         DialectResource("scheduling.run.ai", ("v2",), "queues", "Queue", False, "queue"),
-        DialectResource("kai.scheduler", ("v1alpha1",), "topologies", "Topology", False, "topology", False),
+        DialectResource("kai.scheduler", ("v1alpha1",), "topologies", "Topology", False, "topology", read_only=True),
     )
 
     def decode_group(self, raw: bytes | msgspec.Raw, api_version: str) -> PodGroup:

@@ -24,7 +24,13 @@ class KueueDialect(PodGroupDialect):
     name: ClassVar[str] = "kueue"
     resources: ClassVar[tuple[DialectResource, ...]] = (
         DialectResource(
-            "kueue.x-k8s.io", ("v1beta2", "v1beta1", "v1alpha1"), "topologies", "Topology", False, "topology", False
+            "kueue.x-k8s.io",
+            ("v1beta2", "v1beta1", "v1alpha1"),
+            "topologies",
+            "Topology",
+            False,
+            "topology",
+            read_only=True,
         ),
     )
 

@@ -149,11 +149,10 @@ class MusterDialect(PodGroupDialect):
     def topology_status_patch(self, one: Topology | HyperNode, facts: TopologyFacts, now: str) -> dict[str, Any] | None:
         """Return the merge patch for the status of a topology."""
         before = plain(one.raw_status)
-        wish: dict[str, Any] = {
-            "unlabelledNodes": facts.unlabelled,
-            "conditions": topologies.conditions(one, before, facts, now, always=True),
-        }
-        changed = (difference(before, wish) or {"status": {}})["status"]
+        conditions = topologies.conditions(one, before, facts, now, always=True)
+        changed = (difference(before, {"conditions": conditions}) or {"status": {}})["status"]
+        if before.get("unlabelledNodes") != facts.unlabelled:
+            changed["unlabelledNodes"] = facts.unlabelled
         said = before.get("domains")
         said = said if isinstance(said, dict) else {}
         domains: dict[str, int | None] = {name: many for name, many in facts.domains if said.get(name) != many}
