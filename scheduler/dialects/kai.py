@@ -141,12 +141,14 @@ class KaiDialect(PodGroupDialect):
         """Return the merge patch for the status."""
         before = plain(group.raw_status)
         conditions = copied_conditions(before)
-        if status.phase in ("Running", "Completed"):
-            set_condition(conditions, "Scheduled", "True", "MinimumBound", "", now)
+        runs = status.phase in ("Running", "Completed")
+        if runs:
+            said = "MinimumBound" if status.verdict is None else str(status.verdict.code)
+            set_condition(conditions, "Scheduled", "True", said, text, now)
         elif status.phase in RAN or has_condition(conditions, "Scheduled", "True"):
             set_condition(conditions, "Scheduled", "False", "BelowMinimum", text, now)
         waiting = copied_conditions({"conditions": before.get("schedulingConditions")})
-        if status.verdict is not None:
+        if status.verdict is not None and not runs:
             code = status.verdict.code
             reason = "NotEnoughResources" if code in CAPACITY_CODES else str(code)
             last = max((_number(item.get("transitionID")) for item in waiting if isinstance(item, dict)), default=0)

@@ -189,7 +189,8 @@ class MusterDialect(PodGroupDialect):
         elif reason:
             set_condition(conditions, "Admitted", "False", reason, text, now, observedGeneration=generation)
         if status.phase in ("Running", "Completed"):
-            set_condition(conditions, "Scheduled", "True", "MinimumBound", "", now, observedGeneration=generation)
+            said = reason or "MinimumBound"
+            set_condition(conditions, "Scheduled", "True", said, text, now, observedGeneration=generation)
         elif reason:
             set_condition(conditions, "Scheduled", "False", reason, text, now, observedGeneration=generation)
         wish: dict[str, Any] = {

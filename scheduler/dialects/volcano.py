@@ -186,12 +186,14 @@ class VolcanoDialect(PodGroupDialect):
         """Return the merge patch for the status."""
         before = plain(group.raw_status)
         conditions = copied_conditions(before)
-        if status.verdict is not None:
+        runs = status.phase in ("Running", "Completed")
+        if status.verdict is not None and not runs:
             set_condition(conditions, "Unschedulable", "True", _reason(status.verdict), text, now, transitionID=now)
         elif has_condition(conditions, "Unschedulable", "True"):
             set_condition(conditions, "Unschedulable", "False", "Schedulable", "", now, transitionID=now)
-        if status.phase in ("Running", "Completed"):
-            set_condition(conditions, "Scheduled", "True", _SCHEDULED_REASON, "", now, transitionID=now)
+        if runs:
+            said = _SCHEDULED_REASON if status.verdict is None else _reason(status.verdict)
+            set_condition(conditions, "Scheduled", "True", said, text, now, transitionID=now)
         elif status.phase in ("Degraded", "Unknown") or has_condition(conditions, "Scheduled", "True"):
             set_condition(conditions, "Scheduled", "False", "BelowMinimum", text, now, transitionID=now)
         wish: dict[str, Any] = {

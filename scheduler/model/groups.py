@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from scheduler.model.affinity import LabelSelector
 from scheduler.model.pods import Condition, Pod, Problem
 from scheduler.model.resources import Amounts
-from scheduler.model.verdict import Verdict
+from scheduler.model.verdict import Code, Verdict
 from scheduler.model.wishes import TopologyWish
 
 
@@ -144,3 +144,12 @@ class GroupState:
     def existing(self) -> int:
         """Members that exist and have not ended in failure."""
         return self.placed + len(self.waiting) + len(self.gated)
+
+
+STRAY = frozenset({Code.QUEUE_NOT_FOUND, Code.MISCONFIGURED})
+"""Reasons of the condition of a group that runs, although its queue takes no part."""
+
+
+def said_of_stray(condition: Condition) -> bool:
+    """Whether a condition says that a group runs in a queue that takes no part."""
+    return (condition.type, condition.status) == ("Scheduled", "True") and condition.reason in STRAY

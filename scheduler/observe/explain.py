@@ -23,6 +23,7 @@ model, shown with the resource that the fact `resource` names:
     victims    int     pods that must go first              problems   int     how many fields are wrong
     parent     str     queue above that is missing          closed     str     queue above that is closed
     kind       str     kind of the object looked for        failed     int     members that ended in failure
+    runs       bool    it runs, though its queue takes no part
     kept       ((queue, amount), ...) of what is free, for queues that do not use what they are guaranteed
     subgroup   str     path of the sub-group that is meant subgroups  int     sub-groups that can be complete
     rooms      ((domain, members that fit there), ...), the roomiest first
@@ -380,17 +381,26 @@ def _pod_group_not_found(verdict: Verdict) -> str:
 
 
 def _misconfigured(verdict: Verdict) -> str:
-    """field, message, problems."""
+    """field, message, problems, runs."""
     field, message = _text(verdict, "field"), _text(verdict, "message")
     problems = _number(verdict, "problems") or 1
     first = ": ".join(part for part in (field, message) if part) or "an object that the group needs cannot be used"
-    return first + (f" (and {_plural(problems - 1, 'other problem')})" if problems > 1 else "")
+    others = f" (and {_plural(problems - 1, 'other problem')})" if problems > 1 else ""
+    return _sections(first + others, _runs_on(verdict))
 
 
 def _queue_not_found(verdict: Verdict) -> str:
-    """queue, parent."""
+    """queue, parent, runs."""
     queue, parent = _text(verdict, "queue"), _text(verdict, "parent")
-    return f"queue {queue} is below queue {parent}, which does not exist" if parent else f"queue {queue} does not exist"
+    if parent:
+        return _sections(f"queue {queue} is below queue {parent}, which does not exist", _runs_on(verdict))
+    back = "it runs on, and any queue that is owed what it holds may take it back" if verdict.fact("runs") else ""
+    return _sections(f"queue {queue} does not exist", back)
+
+
+def _runs_on(verdict: Verdict) -> str:
+    """runs."""
+    return "it runs on, and nothing new starts there" if verdict.fact("runs") else ""
 
 
 def _queue_closed(verdict: Verdict) -> str:

@@ -1,5 +1,6 @@
 """Where pods go: one question, one placer. The solver is imported when it is first needed, or by `warm_up`."""
 
+from scheduler.placement.devices import assign
 from scheduler.placement.engine import place
 from scheduler.placement.moves import MoveBug, MoveProblem, Relocated, Together, verify_moves
 from scheduler.placement.problem import (
@@ -12,6 +13,8 @@ from scheduler.placement.problem import (
     BestDomain,
     Budget,
     Demand,
+    DeviceAsk,
+    Devices,
     Explanation,
     Infeasible,
     Minimum,
@@ -61,6 +64,8 @@ __all__ = [
     "BestDomain",
     "Budget",
     "Demand",
+    "DeviceAsk",
+    "Devices",
     "Explanation",
     "Infeasible",
     "MadeRoom",
@@ -89,6 +94,7 @@ __all__ = [
     "VictimProblem",
     "WhileOver",
     "Within",
+    "assign",
     "cost_of",
     "dump",
     "explain",

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from scheduler.placement.between import Following, Spreading
 from scheduler.placement.counting import segment_sums
+from scheduler.placement.devices import alone, left_of
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.standing import held
 
@@ -29,6 +30,7 @@ class Board:
         self.x = np.zeros((len(instance.kinds), instance.size), dtype=np.int64)
         self._caps = caps
         self._unpaid = [part.pays.copy() for part in instance.shared]
+        self._bins = {name: pool.free.copy() for name, pool in instance.pools.items()}
 
     def cap(self, number: int) -> Ints:
         """Return the pods of a kind that each node still takes, limits and shares of domains aside."""
@@ -51,6 +53,8 @@ class Board:
             np.minimum(cap, less.get(row, self.free[row]) // kind.need[row], out=cap)
         for left in less.values():
             cap[left < 0] = 0
+        if kind.ask is not None:
+            np.minimum(cap, alone(self._bins[kind.ask.pool], kind.ask), out=cap)
         for kinds, limit in instance.node_limits:
             if number in kinds:
                 np.minimum(cap, limit - self.x[list(kinds)].sum(axis=0), out=cap)
@@ -75,6 +79,18 @@ class Board:
                 paying = nodes[unpaid[nodes]]
                 self.free[part.row, paying] -= part.amount
                 unpaid[paying] = False
+        if kind.ask is not None:
+            self._take_devices(kind.ask.pool, nodes)
+
+    def _take_devices(self, pool: str, nodes: NDArray[np.intp]) -> None:
+        """Lay out anew all that is on these nodes: whoever is placed later may need another layout."""
+        untouched, kinds = self.instance.pools[pool].free, self.instance.kinds
+        asking = [(number, kind.ask) for number, kind in enumerate(kinds) if kind.ask and kind.ask.pool == pool]
+        for node in nodes.tolist():
+            taken = [(ask, int(self.x[number, node])) for number, ask in asking if self.x[number, node]]
+            left = left_of(untouched[:, node].tolist(), taken)
+            assert left is not None  # `room` and a draft hold only what fits
+            self._bins[pool][:, node] = left
 
     def _hosting(self, kinds: Sequence[int], ids: Ints | None) -> Flags:
         """Return the nodes in whose domain any of the kinds is."""

@@ -30,7 +30,7 @@ from scheduler.placement.problem import (
     Within,
 )
 
-TOPOLOGY, APART, MASKS, LIMITS = "topology", "apart", "masks", "limits"
+TOPOLOGY, APART, MASKS, LIMITS, DEVICES = "topology", "apart", "masks", "limits", "devices"
 REPEL, FOLLOW, SPREAD, VOLUMES = "ports/anti-affinity", "affinity", "spread", "volumes"
 _OF_RULES = ((Repel, REPEL), (Follow, FOLLOW), (Spread, SPREAD), (Cap | Once, VOLUMES), (AtMost, LIMITS))
 _LARGEST_SET = 3
@@ -76,6 +76,8 @@ def restrictions(problem: PlacementProblem) -> tuple[str, ...]:
     for row, resource in enumerate(problem.nodes.resources):
         if any(demand.requests[row] for demand in problem.demands):
             names.append(resource)
+    if any(demand.devices is not None for demand in problem.demands):
+        names.append(DEVICES)
     names.append(SLOTS)
     return tuple(names)
 
@@ -113,6 +115,7 @@ def _freed(demand: Demand, gone: list[int], left_out: Collection[str]) -> Demand
         requests=requests,
         mask=None if MASKS in left_out else demand.mask,
         max_per_node=None if APART in left_out else demand.max_per_node,
+        devices=None if DEVICES in left_out else demand.devices,
     )
 
 

@@ -17,7 +17,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.placement.problem import BadProblem, Placement, PlacementBug, PlacementProblem, check_problem, dump
+from scheduler.placement.problem import (
+    BadProblem,
+    Placement,
+    PlacementBug,
+    PlacementProblem,
+    UnsupportedRule,
+    check_problem,
+    dump,
+)
 
 NOBODY = -(2**31) - 1
 """The priority of a set without victims: lower than any that Kubernetes allows."""
@@ -241,11 +249,18 @@ def cost_of(problem: VictimProblem, evicted: Iterable[int]) -> Cost:
     )
 
 
+def _check_asked(problem: PlacementProblem) -> None:
+    check_problem(problem)
+    if problem.maximize:
+        raise BadProblem("problem.maximize: room is made for what is needed, not for as much as possible")
+    for demand in problem.demands:
+        if demand.devices is not None:
+            raise UnsupportedRule(f"demand {demand.name!r}.devices: residents do not say which devices they hold")
+
+
 def check_room(problem: VictimProblem) -> None:
     """Raise `BadProblem` for what means nothing."""
-    check_problem(problem.problem)
-    if problem.problem.maximize:
-        raise BadProblem("problem.maximize: room is made for what is needed, not for as much as possible")
+    _check_asked(problem.problem)
     size, width = len(problem.problem.nodes.names), len(problem.problem.nodes.resources)
     for number, resident in enumerate(problem.residents):
         if not 0 <= resident.node < size:
