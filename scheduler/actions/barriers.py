@@ -39,7 +39,7 @@ def barriers(session: Session, ask: Ask, actions: tuple[str, ...]) -> tuple[Barr
     """Return what keeps a group from evicting, action by action. actions: those that are configured."""
     if not all(pod.preempts for kind in ask.kinds for pod in kind.pods):
         return (Barrier("never", action="preempt"),)
-    row = session.queue_row(ask.state)
+    row = session.served_row(ask.state)
     if row is None:
         return ()
     found: list[Barrier] = []

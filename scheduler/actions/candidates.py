@@ -176,9 +176,3 @@ def min_runtime(session: Session, row: int, *, against_others: bool) -> float:
         if queue.min_runtime is not None:
             return queue.min_runtime
     return 0.0
-
-
-def own_runtime(session: Session, queue: str) -> float:
-    """Return what a queue that takes no part in the tree says itself about how long others leave its groups alone."""
-    said = session.queue(queue)
-    return (said.min_runtime if said.reclaim_min_runtime is None else said.reclaim_min_runtime) or 0.0

@@ -129,7 +129,7 @@ class Rights:
 
 def preempting(session: Session, ask: Ask) -> Rights | None:
     """Return whom the group may evict in its own queue; None when nobody."""
-    state, row = ask.state, session.queue_row(ask.state)
+    state, row = ask.state, session.served_row(ask.state)
     queue = session.queue(session.queue_of(state))
     if row is None or queue.within_queue == "Never":
         return None
@@ -177,7 +177,7 @@ def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = Non
 
     short: that part of what is asked for in which others have to be over, None: all of it.
     """
-    state, row = ask.state, session.queue_row(ask.state)
+    state, row = ask.state, session.served_row(ask.state)
     queue = session.queue(session.queue_of(state))
     if row is None or queue.reclaim == "Never":
         return None

@@ -203,7 +203,7 @@ def gang_of(candidate: Candidate, numbers: tuple[int, ...]) -> RunningGang:
     chosen = {pod.uid: number for pod, number in zip(candidate.pods, numbers, strict=True)}
     roles = []
     for role, least in running.roles:
-        members = [pod for pod in running.pods if pod.role == role]
+        members = [pod for pod in running.pods if running.role_of(pod) == role]
         may_go = tuple(chosen[pod.uid] for pod in members if pod.uid in chosen)
         roles.append((may_go, max(0, least - (len(members) - len(may_go)))))
     return RunningGang(numbers, minimum, tuple(roles), staying, running.priority)

@@ -107,6 +107,8 @@ class SessionCache:
         self.usage = Usage()
         self.spoken: Any = None
         """What was last said of queues, for the action that says it."""
+        self.strays: dict[str, Verdict] = {}
+        """What was last said of groups that run in queues that take no part."""
         self.tried: dict[tuple[str, str], Any] = {}
         """By action and group: searches for room that found nothing, for the action that made them."""
         self.outcomes: dict[str, Outcome] = {}
