@@ -42,6 +42,7 @@ from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
     AtMostEvicted,
     AtMostTaken,
+    Cost,
     MadeRoom,
     MustFree,
     Resident,
@@ -64,6 +65,7 @@ __all__ = [
     "BadProblem",
     "BestDomain",
     "Budget",
+    "Cost",
     "Demand",
     "DeviceAsk",
     "Devices",
