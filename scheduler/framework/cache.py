@@ -110,6 +110,8 @@ class SessionCache:
         """What was last said of queues, for the action that says it."""
         self.wiring: Mapping[str, SetTopologyStatus] = {}
         """What was last said of topology objects, by uid, for the action that says it."""
+        self.strays: dict[str, Verdict] = {}
+        """What was last said of groups that run in queues that take no part."""
         self.tried: dict[tuple[str, str], Any] = {}
         """By action and group: searches for room that found nothing, for the action that made them."""
         self.outcomes: dict[str, Outcome] = {}

@@ -1,5 +1,6 @@
 """Where pods go: one question, one placer. The solver is imported when it is first needed, or by `warm_up`."""
 
+from scheduler.placement.devices import assign
 from scheduler.placement.engine import place
 from scheduler.placement.moves import MoveBug, MoveProblem, Relocated, Together, verify_moves
 from scheduler.placement.problem import (
@@ -12,6 +13,8 @@ from scheduler.placement.problem import (
     BestDomain,
     Budget,
     Demand,
+    DeviceAsk,
+    Devices,
     Explanation,
     Infeasible,
     Minimum,
@@ -33,11 +36,13 @@ from scheduler.placement.relax import explain
 from scheduler.placement.relocation import relocate
 from scheduler.placement.room import make_room
 from scheduler.placement.room_check import verify_room
+from scheduler.placement.shortfall import Shortfall, shortfall
 from scheduler.placement.single_room import SinglePods
 from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
     AtMostEvicted,
     AtMostTaken,
+    Cost,
     MadeRoom,
     MustFree,
     Resident,
@@ -60,7 +65,10 @@ __all__ = [
     "BadProblem",
     "BestDomain",
     "Budget",
+    "Cost",
     "Demand",
+    "DeviceAsk",
+    "Devices",
     "Explanation",
     "Infeasible",
     "MadeRoom",
@@ -83,18 +91,21 @@ __all__ = [
     "RunningGang",
     "Segments",
     "Shortage",
+    "Shortfall",
     "SinglePods",
     "Together",
     "UnsupportedRule",
     "VictimProblem",
     "WhileOver",
     "Within",
+    "assign",
     "cost_of",
     "dump",
     "explain",
     "make_room",
     "place",
     "relocate",
+    "shortfall",
     "verify",
     "verify_moves",
     "verify_room",

@@ -49,15 +49,23 @@ class _Search:
     runs: int = 0
 
 
-def solve(instance: Instance, bounds: Bounds, draft: Draft | None, methods: Collection[Method]) -> Found:
+def solve(
+    instance: Instance,
+    bounds: Bounds,
+    draft: Draft | None,
+    methods: Collection[Method],
+    clock: Clock | None = None,
+) -> Found:
     """Return the exact answer, or the best known when the budget ends. `draft`: the incumbent to beat."""
     problem = instance.problem
-    search = _Search(instance, bounds, methods, Clock(problem.budget, problem.seed), draft, "greedy")
+    clock = clock or Clock(problem.budget, problem.seed)
+    search = _Search(instance, bounds, methods, clock, draft, "greedy")
     ids = instance.segment_ids()
     segments = [int(s) for s in np.lexsort((-bounds.room,)) if bounds.alive[s]]
     alive = (ids >= 0) & bounds.alive[np.maximum(ids, 0)]
     group = grouping(instance)
-    simple = "pattern" in methods and not instance.shared and int(group.max(initial=0)) < _GROUPS
+    several = any(sum(k.ask is not None and k.ask.pool == name for k in instance.kinds) > 1 for name in instance.pools)
+    simple = "pattern" in methods and not instance.shared and not several and int(group.max(initial=0)) < _GROUPS
     classes = _classes(instance, alive, group) if simple else None
     refused: list[Ints] = []
     for segment in segments:
@@ -257,6 +265,7 @@ def _by_integers(search: _Search, segment: int, nodes: NDArray[np.bool_]) -> Sta
         placed = list(variables[number].values())
         model.row([*placed, *mine], [*[1] * len(placed), *[-1] * len(mine)], 0, 0)
     _node_rows(instance, model, variables, caps, nodes)
+    _device_rows(instance, model, variables, caps)
     domain_rows(instance, model, cells_of(model, variables, caps, grouping(instance)))
     result = model.solve(search.clock)
     if result.status not in (Status.FOUND, Status.BETTER):
@@ -291,6 +300,34 @@ def _node_rows(
                 held = [*(variables[n][node] for n in here), *(flag for _, flag in flags)]
                 model.row(held, needs, None, int(instance.free[row, node]))
     apart_rows(instance, model, variables, caps, nodes)
+
+
+def _device_rows(instance: Instance, model: Model, variables: list[dict[int, int]], caps: list[Ints]) -> None:
+    """Which device each pod takes, where pods of several kinds could meet on the devices of a node.
+
+    One kind alone is settled by its cap.
+    """
+    for name, pool in instance.pools.items():
+        asks = {number: kind.ask for number, kind in enumerate(instance.kinds) if kind.ask and kind.ask.pool == name}
+        for node in range(instance.size):
+            here = [number for number in asks if node in variables[number]]
+            if len(here) < 2:
+                continue
+            free = pool.free[:, node].tolist()
+            taken: list[tuple[list[int], list[int]]] = [([], []) for _ in free]
+            for number in here:
+                ask = asks[number]
+                seats = []
+                for rest, (held, weights) in zip(free, taken, strict=True):
+                    most = min(rest // ask.amount, int(caps[number][node]))
+                    if most:
+                        seats.append(model.variable(0, most))
+                        held.append(seats[-1])
+                        weights.append(ask.amount)
+                model.row([*seats, variables[number][node]], [*[1] * len(seats), -ask.count], 0, 0)
+            for rest, (held, weights) in zip(free, taken, strict=True):
+                if model.most(held, weights) > rest:
+                    model.row(held, weights, None, rest)
 
 
 def apart_rows(

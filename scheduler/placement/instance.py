@@ -32,6 +32,7 @@ from scheduler.placement.between import (
     side,
 )
 from scheduler.placement.composition import Composition
+from scheduler.placement.devices import alone
 from scheduler.placement.problem import (
     NODE,
     SLOTS,
@@ -39,6 +40,8 @@ from scheduler.placement.problem import (
     AtMost,
     AtMostDomains,
     Demand,
+    DeviceAsk,
+    Devices,
     Minimum,
     Parts,
     PlacementProblem,
@@ -62,6 +65,7 @@ class Kind:
     cap: Ints
     scores: Ints | None
     per_node: int | None
+    ask: DeviceAsk | None = None
 
     @property
     def total(self) -> int:
@@ -75,7 +79,8 @@ class Instance:
 
     free: rows (requested resources, then slots) by nodes, not negative. segments: the number of the one domain that
     each node belongs to, -1 for none, None when there is no such rule. node_limits: (kinds, limit). partial: one-domain
-    rules of some kinds only, (kinds, ids). soft: domains that are preferred. The rest: see `between`.
+    rules of some kinds only, (kinds, ids). soft: domains that are preferred, wide ones first. pools: devices that are
+    asked for; the sum of what is left of them is a row too. The rest: see `between`.
     """
 
     problem: PlacementProblem
@@ -98,6 +103,8 @@ class Instance:
     few: list[Few] = field(default_factory=list)
     multiples: list[Multiple] = field(default_factory=list)
     hard: list[str] = field(default_factory=list)
+    levels: dict[str, Ints] = field(default_factory=dict)
+    pools: dict[str, Devices] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -125,10 +132,16 @@ class Instance:
         if len(kinds) == len(self.kinds):
             self.hard.append(level)
         elif kinds:
-            ids = domain_ids(self.problem, level)
+            ids = self.ids_of(level)
             self.partial.append((kinds, ids))
             for kind in kinds:
                 self.kinds[kind].cap[ids < 0] = 0
+
+    def ids_of(self, level: str) -> Ints:
+        """Return the domain of every node, the same array for the same level."""
+        if level not in self.levels:
+            self.levels[level] = domain_ids(self.problem, level)
+        return self.levels[level]
 
     def segment_ids(self) -> NDArray[np.int64]:
         """Return the segment of every node; one segment when there is no rule."""
@@ -160,11 +173,14 @@ def build(problem: PlacementProblem) -> Instance:
     once = [rule for rule in problem.rules if isinstance(rule, Once) and rule.amount and rule.demands]
     asked = sorted({*asked, *(problem.nodes.resources.index(rule.resource) for rule in once)})
     caps = extra_rows(problem)
-    free = np.empty((len(asked) + len(caps) + 1, len(problem.nodes.names)), dtype=np.int64)
+    pools = sorted({demand.devices.pool for demand in demands if demand.devices is not None})
+    free = np.empty((len(asked) + len(caps) + len(pools) + 1, len(problem.nodes.names)), dtype=np.int64)
     for place, row in enumerate(asked):
         np.maximum(problem.nodes.free[row], 0, out=free[place])
     for place, cap in enumerate(caps, start=len(asked)):
         free[place] = cap.limits[: free.shape[1]]
+    for place, name in enumerate(pools, start=len(asked) + len(caps)):
+        free[place] = problem.nodes.devices[name].free.sum(axis=0)
     np.maximum(problem.nodes.slots, 0, out=free[-1])
     rows = tuple(problem.nodes.resources[row] for row in asked)
     shared = [Shared((), rows.index(rule.resource), rule.amount, ~rule.already) for rule in once]
@@ -173,17 +189,23 @@ def build(problem: PlacementProblem) -> Instance:
     kinds = []
     for number, group in enumerate(members):
         weights = [dict(rule.weights).get(group[0], 0) for rule in caps]
-        need = np.array([*demands[group[0]].requests[asked].tolist(), *weights, 1], dtype=np.int64)
+        ask = demands[group[0]].devices
+        taken = [ask.amount * ask.count if ask is not None and ask.pool == name else 0 for name in pools]
+        need = np.array([*demands[group[0]].requests[asked].tolist(), *weights, *taken, 1], dtype=np.int64)
         spent = [part for part in shared if number in part.kinds]
-        kinds.append(_kind(demands, tuple(sorted(group, key=lambda d: demands[d].name)), need, free, spent))
+        made = _kind(demands, tuple(sorted(group, key=lambda d: demands[d].name)), need, free, spent)
+        if ask is not None:
+            np.minimum(made.cap, alone(problem.nodes.devices[ask.pool].free, ask), out=made.cap)
+        kinds.append(made)
     instance = Instance(
         problem=problem,
-        rows=(*rows, *(VOLUMES for _ in caps), SLOTS),
+        rows=(*rows, *(VOLUMES for _ in caps), *pools, SLOTS),
         free=free,
         kinds=kinds,
         kind_of=kind_of,
         composition=Composition([], [], [], []),
         shared=shared,
+        pools={name: problem.nodes.devices[name] for name in pools},
     )
     _rules(instance)
     instance.composition = Composition.of(problem, [instance.kinds[kind].total for kind in kind_of])
@@ -212,6 +234,7 @@ def _signature(problem: PlacementProblem, number: int, demand: Demand) -> tuple[
             sides.extend(side(rule, number))
     return (
         demand.requests.tobytes(),
+        demand.devices,
         None if demand.mask is None else demand.mask.tobytes(),
         None if demand.scores is None else demand.scores.tobytes(),
         None if demand.max_per_node is None else number,
@@ -238,7 +261,7 @@ def _kind(
     np.minimum(cap, min(most, 2**31), out=cap)
     if demand.mask is not None:
         cap *= demand.mask
-    return Kind(members, need, rows, cap, demand.scores, demand.max_per_node)
+    return Kind(members, need, rows, cap, demand.scores, demand.max_per_node, demand.devices)
 
 
 def _rules(instance: Instance) -> None:
@@ -261,6 +284,7 @@ def _rules(instance: Instance) -> None:
             instance.together(rule.level, kinds)
         elif len(kinds) == len(instance.kinds):
             instance.soft.append(domain_ids(problem, rule.level))
+    instance.soft.sort(key=lambda ids: int(ids.max(initial=-1)))
     if instance.hard:
         _segment(instance, instance.hard)
 

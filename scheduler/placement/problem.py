@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scheduler.model.rules import Cap, Follow, MemberRule, Once, Repel, Spread
 
 Objective: TypeAlias = Literal["scores", "pack", "spread"]
-Method: TypeAlias = Literal["counting", "greedy", "pattern", "integer"]
+Method: TypeAlias = Literal["counting", "greedy", "master", "pattern", "integer"]
 
 NODE = ""
 """The level whose domains are the nodes themselves."""
@@ -41,11 +41,33 @@ class UnsupportedRule(BadProblem):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Devices:
+    """A pool: the devices of one sort on every node, as bins of one size.
+
+    free: devices by nodes, what is left of each; 0 where a node has fewer devices. size: of an untouched device. What
+    a partitioned device offers (MIG) is a pool of its own for each profile, in which devices are taken whole.
+    """
+
+    free: NDArray[np.int64]
+    size: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAsk:
+    """One pod takes `amount` of `count` different devices of a pool: whole devices, or a share of a single one."""
+
+    pool: str
+    amount: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NodeView:
     """The nodes as a problem sees them. Arrays are read, never written.
 
     free: resources by nodes; where it is negative, the node takes nothing that asks for that resource.
     domains: for each level the number of every node's domain, -1 where the node carries no such label.
+    devices: pools of devices; a demand takes from one of them by `Demand.devices`, not by its requests.
     """
 
     names: Sequence[str]
@@ -54,6 +76,7 @@ class NodeView:
     slots: NDArray[np.int64]
     domains: Mapping[str, NDArray[np.int32]] = field(default_factory=dict)
     domain_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    devices: Mapping[str, Devices] = field(default_factory=dict)
 
     def domain_name(self, level: str, number: int) -> str:
         """Return the name of a domain, or its number when it has none."""
@@ -75,6 +98,7 @@ class Demand:
     mask: NDArray[np.bool_] | None = None
     scores: NDArray[np.int64] | None = None
     max_per_node: int | None = None
+    devices: DeviceAsk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +216,15 @@ Counts: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """optimal: with `maximize`, no placement holds more pods, and that is proven; else True."""
+    """optimal: with `maximize`, no placement holds more pods, and that is proven; else True.
+
+    kept: the numbers of the rules that are preferred (`Within`, not hard) and hold.
+    """
 
     counts: Counts
     method: Method
     optimal: bool = True
+    kept: tuple[int, ...] = ()
 
     def placed(self, demand: int) -> int:
         """How many pods of a demand are placed."""
@@ -255,9 +283,10 @@ class Infeasible:
 class Explanation:
     """relaxations: the smallest sets of restrictions without which it fits; empty: none of up to three helps.
 
-    A restriction is a resource, "pods" (slots), "topology", "apart", "ports/anti-affinity", "affinity", "spread",
-    "volumes", "masks" or "limits". wider: (level, wider level): it would fit if the one were the other. placeable: so
-    many fit of `needed`, None: not known.
+    A restriction is a resource, "pods" (slots), "topology" (of several levels: "topology LEVEL"), "atMostDomains",
+    "segments", "minimum parts", "apart", "ports/anti-affinity", "affinity", "spread", "volumes", "masks", "devices" or
+    "limits". wider: (level, wider level): it would fit if the one were the other. placeable: so many fit of `needed`,
+    None: not known. more: (level, limit of domains, limit that would do). fewer: (parts needed, as many as would do).
     """
 
     relaxations: tuple[tuple[str, ...], ...]
@@ -265,6 +294,8 @@ class Explanation:
     placeable: int | None
     needed: int
     complete: bool
+    more: tuple[tuple[str, int, int], ...] = ()
+    fewer: tuple[tuple[int, int], ...] = ()
 
 
 class PlacementBug(RuntimeError):
@@ -292,6 +323,8 @@ def check_problem(problem: PlacementProblem) -> None:
         raise BadProblem(f"nodes.slots: shape {nodes.slots.shape} is not ({size},)")
     if problem.objective not in ("scores", "pack", "spread"):
         raise BadProblem(f"objective: {problem.objective!r} is not scores, pack or spread")
+    for name, pool in nodes.devices.items():
+        _check_pool(pool, size, f"nodes.devices[{name!r}]")
     names: set[str] = set()
     for demand in problem.demands:
         where = f"demand {demand.name!r}"
@@ -309,8 +342,33 @@ def check_problem(problem: PlacementProblem) -> None:
         for field_name, row in (("mask", demand.mask), ("scores", demand.scores)):
             if row is not None and row.shape != (size,):
                 raise BadProblem(f"{where}.{field_name}: shape {row.shape} is not ({size},)")
+        if demand.devices is not None:
+            _check_ask(nodes, demand.devices, f"{where}.devices")
     for number, rule in enumerate(problem.rules):
         _check_rule(problem, rule, f"rule {number} ({type(rule).__name__})")
+
+
+def _check_pool(pool: Devices, size: int, where: str) -> None:
+    if pool.free.ndim != 2 or pool.free.shape[1] != size:
+        raise BadProblem(f"{where}.free: shape {pool.free.shape} is not devices by {size} nodes")
+    if pool.size < 1:
+        raise BadProblem(f"{where}.size: {pool.size} is less than 1")
+    if int(pool.free.min(initial=0)) < 0 or int(pool.free.max(initial=0)) > pool.size:
+        raise BadProblem(f"{where}.free: not between 0 and the size {pool.size}")
+
+
+def _check_ask(nodes: NodeView, ask: DeviceAsk, where: str) -> None:
+    pool = nodes.devices.get(ask.pool)
+    if pool is None:
+        raise BadProblem(f"{where}.pool: there is no pool {ask.pool!r}")
+    if ask.pool in nodes.resources:
+        raise BadProblem(f"{where}.pool: {ask.pool!r} is the name of a resource too")
+    if ask.count < 1:
+        raise BadProblem(f"{where}.count: {ask.count} is less than 1")
+    if not 1 <= ask.amount <= pool.size:
+        raise BadProblem(f"{where}.amount: {ask.amount} is not between 1 and the size {pool.size}")
+    if ask.count > 1 and ask.amount < pool.size:
+        raise BadProblem(f"{where}.amount: {ask.count} devices are taken whole, not {ask.amount} of {pool.size} each")
 
 
 def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
@@ -469,11 +527,13 @@ def dump(problem: PlacementProblem, placement: Placement | None = None) -> str:
         domains = {level: int(ids[node]) for level, ids in sorted(problem.nodes.domains.items())}
         free, slots = problem.nodes.free[:, node].tolist(), int(problem.nodes.slots[node])
         lines.append(f"node {node} {problem.nodes.names[node]}: free={free} slots={slots} domains={domains}")
+        for name, pool in sorted(problem.nodes.devices.items()):
+            lines.append(f"  devices {name} of {pool.size}: {pool.free[:, node].tolist()}")
     for number, demand in enumerate(problem.demands):
         mask = None if demand.mask is None else demand.mask[shown].astype(int).tolist()
         lines.append(
             f"demand {number} {demand.name}: requests={demand.requests.tolist()} count={demand.count} "
-            f"minimum={demand.minimum} max_per_node={demand.max_per_node} mask={mask}"
+            f"minimum={demand.minimum} max_per_node={demand.max_per_node} mask={mask} devices={demand.devices}"
         )
     lines.extend(f"rule {rule}" for rule in problem.rules)
     if placement is not None:

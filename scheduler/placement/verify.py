@@ -6,7 +6,7 @@ Returns every violated rule in words, so that a wrong answer can be read; an emp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import combinations, product
 from typing import TypeAlias
 
 import numpy as np
@@ -45,7 +45,7 @@ def verify(problem: PlacementProblem, placement: Placement) -> list[str]:
     if failures:
         return failures
     totals = [int(pods.sum()) for _, pods in rows]
-    failures = _demands(problem, rows, totals) + _capacity(problem, rows, totals)
+    failures = _demands(problem, rows, totals) + _capacity(problem, rows, totals) + _devices(problem, rows)
     if problem.rules:
         on_node = [dict(row) for row in placement.counts]
         for rule in problem.rules:
@@ -122,6 +122,41 @@ def _capacity(problem: PlacementProblem, rows: list[Row], totals: list[int]) -> 
         over = np.flatnonzero(asked & (used > free)).tolist()
         failures.extend(f"{view.names[n]}: {used[n]} {name} asked, {free[n]} free" for n in over)
     return failures
+
+
+def _devices(problem: PlacementProblem, rows: list[Row]) -> list[str]:
+    """On every node each pod has devices of its own, and nothing is taken beyond what is left of one."""
+    asked: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for demand, (nodes, pods) in zip(problem.demands, rows, strict=True):
+        ask = demand.devices
+        if ask is None:
+            continue
+        for node, count in zip(nodes.tolist(), pods.tolist(), strict=True):
+            asked.setdefault((ask.pool, node), []).extend([(ask.amount, ask.count)] * count)
+    failures = []
+    for (pool, node), each in asked.items():
+        left = tuple(sorted(problem.nodes.devices[pool].free[:, node].tolist()))
+        if not _seated(left, tuple(sorted(each, reverse=True)), set()):
+            failures.append(f"{problem.nodes.names[node]}: {pool} left {list(left)}, asked (amount, devices) {each}")
+    return failures
+
+
+def _seated(left: tuple[int, ...], asked: tuple[tuple[int, int], ...], tried: set[tuple[tuple[int, ...], int]]) -> bool:
+    """Whether the devices hold all that is asked; every choice of devices for the first pod is tried."""
+    if not asked:
+        return True
+    if (left, len(asked)) in tried:
+        return False
+    tried.add((left, len(asked)))
+    (amount, count), later = asked[0], asked[1:]
+    able = [device for device, rest in enumerate(left) if rest >= amount]
+    for chosen in combinations(able, count):
+        after = list(left)
+        for device in chosen:
+            after[device] -= amount
+        if _seated(tuple(sorted(after)), later, tried):
+            return True
+    return False
 
 
 def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], totals: list[int]) -> list[str]:
