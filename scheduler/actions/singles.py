@@ -93,10 +93,9 @@ class Pool:
     def _below(self, session: Session, row: int) -> tuple[int, ...]:
         """The residents whose queue is that of the row, or below it."""
         if row not in self.members:
-            tree = session.book.tree
-            below = {
-                queue for queue in {one.queue for one in self.room.owners} if tree.names[row] in tree.lineage(queue)
-            }
+            book = session.book
+            queues = {one.queue for one in self.room.owners}
+            below = {queue for queue in queues if row in book.lineage(book.tree.index[queue])}
             self.members[row] = tuple(n for n, one in enumerate(self.room.owners) if one.queue in below)
         return self.members[row]
 

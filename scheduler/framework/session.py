@@ -206,6 +206,11 @@ class Session:
         """Return the level key (or node label key) that a wish means. topology: "" = whichever knows the level."""
         return self._topology.resolve(topology, level)
 
+    def level_name(self, level: str) -> str:
+        """Return what people call a level."""
+        found = self.topology.level(level)
+        return found.name if found is not None else level
+
     def _hostnames(self) -> tuple[NDArray[np.int32], tuple[str, ...]]:
         nodes = self.table.nodes
         values = [dict(nodes[name].labels).get(HOSTNAME) for name in self.table.names]
@@ -224,8 +229,13 @@ class Session:
         return state.queue.strip("/").rpartition("/")[2] or DEFAULT_QUEUE
 
     def queue_row(self, state: GroupState) -> int | None:
-        """Row of the group's queue in the book; None where there is no such queue."""
+        """Row of the group's queue in the book; None where there is no such queue and nothing runs in it."""
         return self.book.tree.index.get(self.queue_of(state))
+
+    def served_row(self, state: GroupState) -> int | None:
+        """Row of the group's queue in the book; None where that takes no part, so that nobody goes for the group."""
+        name = self.queue_of(state)
+        return self.book.tree.index[name] if name in self.book.tree else None
 
     def queue(self, name: str) -> Queue:
         """The queue object of a name; one without settings where there is none."""
