@@ -276,22 +276,30 @@ class Cluster:
             found.extend(self.children.get(name, ()))
         return tuple(found)
 
+    def below(self, name: str) -> Iterator[str]:
+        """Every queue below one."""
+        for child in self.children.get(name, ()):
+            yield child
+            yield from self.below(child)
+
     def counts(self, name: str, resource: str) -> bool:
         """Whether a resource counts for being over or within what a queue is owed."""
 
-        def says(one: str) -> bool:
-            queue = self.queues.get(one)
-            return queue is not None and any(
-                resource in dict(part) for part in (queue.guarantee, queue.deserved, queue.limit)
-            )
+        def says(one: str, *, anything: bool = False) -> bool:
+            queue = self.queue(one)
+            return any((anything and part) or resource in dict(part) for part in (queue.guarantee, queue.deserved))
 
-        if not any(part for queue in self.queues.values() for part in (queue.guarantee, queue.deserved, queue.limit)):
+        if resource in dict(self.queue(name).limit):
             return True
-        for one in (*self.lineage(name), "root"):
+        line = (*self.lineage(name), "root")
+        if not any(says(one, anything=True) for one in (*line, *self.below(name))):
+            return True  # nobody gives it anything: it divides by weight
+        for one in line:
             beside = self.children.get(self.queue(one).parent or "root", ()) if one != "root" else ("root",)
             if any(says(other) for other in beside):
                 return True
-        return False
+        beside = self.children.get(self.queue(name).parent or "root", ())
+        return any(says(under) for other in beside for under in (other, *self.below(other)))
 
     def demand(self) -> dict[str, Amounts]:
         """What is held and asked for in each queue itself."""
@@ -304,8 +312,25 @@ class Cluster:
                     queue = "root"
                 if not holds and (queue == "root" or queue in self.lost or self.children.get(queue)):
                     continue  # nothing can start there
+                if not holds and not self.may_start(pod, queue):
+                    continue
                 found[queue] = found.get(queue, Amounts()).plus(self.held(pod))
         return found
+
+    def may_start(self, pod: Pod, queue: str) -> bool:
+        """Whether the group of a waiting pod runs, or has the members that it needs in a queue that is open."""
+        there = [one for one in self.members(self.key_of(pod)) if not one.deleting and one.phase != "Failed"]
+        placed = [one for one in there if one.node or one.finished or one.uid in self.assumed]
+        group = self.groups.get(pod.group)
+        if group is not None and placed and group.uid in self.ran:
+            return True
+        if any(self.queue(one).state != "Open" for one in self.lineage(queue)):
+            return False
+        able = [one for one in there if one in placed or not one.gated]
+        if group is None:
+            return True
+        roles = (sum(one.role == role.name for one in able) >= role.count for role in group.roles)
+        return len(able) >= group.min_member and all(roles)
 
     def capacity(self, resource: str) -> int:
         found = 0
