@@ -82,8 +82,7 @@ def _by_node(session: Session, pods: _Pods, request: Ints, mask: NDArray[np.bool
     with session.outlook.ahead():
         free, slots = session.free.copy(), session.open_slots.copy()
     count = np.bincount(pods.rows, minlength=slots.size)
-    pairs = np.unique(np.stack([pods.rows, pods.candidate]), axis=1)
-    groups = np.bincount(pairs[0], minlength=slots.size)
+    groups = np.bincount(np.unique(pods.candidate * slots.size + pods.rows) % slots.size, minlength=slots.size)
     fits = np.maximum(slots + count, 0)
     for resource in np.flatnonzero(request).tolist():
         np.add.at(free[resource], pods.rows, pods.amounts[resource])

@@ -1,9 +1,13 @@
 """The order in which victims are looked at: by name, then by what they are, so that the order in which they were given
-decides nothing. The answer is given back in the numbers of the question."""
+decides nothing. Rows that no set of victims breaks are left out. The answer is given back in the numbers of the
+question."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.placement.problem import PlacementProblem
 from scheduler.placement.victims import (
@@ -48,8 +52,12 @@ def in_order(problem: VictimProblem) -> tuple[VictimProblem, list[int]]:
     ]
     gangs.sort(key=lambda gang: gang.residents)
     rows: list[RoomRow] = []
+    held = np.array([one.holds for one in problem.residents], dtype=np.int64)
+    held = held.reshape(len(problem.residents), len(problem.problem.nodes.resources))
     for row in problem.rows:
         match row:
+            case _ if _always_holds(row, held):
+                pass
             case AtMostEvicted(residents, most):
                 rows.append(AtMostEvicted(moved(residents), most))
             case MustFree(amounts, least):
@@ -70,6 +78,18 @@ def in_order(problem: VictimProblem) -> tuple[VictimProblem, list[int]]:
         None if refine is None else back,
     )
     return ordered, order
+
+
+def _always_holds(row: RoomRow, held: NDArray[np.int64]) -> bool:
+    """Whether no set of victims breaks a row. held: by all residents, (residents, resources)."""
+    match row:
+        case AtMostEvicted(residents, most):
+            return len(residents) <= most
+        case MustFree(_, least):
+            return least <= 0
+        case WhileOver(residents, over):  # not more than the queue is over, even if all of them go
+            together = held[list(residents)].sum(axis=0)
+            return any(int(together[resource]) <= amount for resource, amount in over)
 
 
 def moved_back(made: MadeRoom, order: list[int]) -> MadeRoom:
