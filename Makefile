@@ -41,9 +41,10 @@ test-all: check controlplane ## test on new random examples, and what takes long
 	EXPLORE=1 $(PYTEST) -m "kubelet or alone"
 
 .PHONY: controlplane
-controlplane: setup ## Build the real control plane for tests (cached outside the tree; minutes the first time)
+controlplane: setup ## Build the real control plane and helm for tests (cached outside the tree; minutes the first time)
 	@$(BIN)/python -m tests.controlplane.build
 	@$(BIN)/python -m tests.controlplane.oracle
+	@$(BIN)/python -m tests.deploy.helm build
 
 CASES ?= 20000
 GANGS ?= 2000

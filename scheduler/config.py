@@ -111,7 +111,7 @@ class SchedulerConfiguration:
         (PluginConfig("priority"), PluginConfig("gang"), PluginConfig("conformance")),
         (
             *(PluginConfig(name) for name in ("queues", "predicates", "hostports", "volumes", "spreading", "interpod")),
-            *(PluginConfig(name) for name in ("nodeorder", "imagelocality", "binpack")),
+            *(PluginConfig(name) for name in ("topology", "nodeorder", "imagelocality", "binpack")),
         ),
     )
     solver: SolverConfig = SolverConfig()

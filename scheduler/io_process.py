@@ -36,6 +36,7 @@ from scheduler.binder.run import Settings
 from scheduler.binder.volumes import Settings as VolumeSettings
 from scheduler.binder.volumes import VolumeBinding
 from scheduler.cluster import feed
+from scheduler.cluster.access import Reviewer
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import POOL_BESIDE_BINDER, ApiClient, ApiError, RequestFailed, path_of
 from scheduler.cluster.lease import Elector, unique_identity
@@ -349,6 +350,7 @@ class IoProcess:
             metrics=self._render_metrics,
             snapshot=self._snapshot,
             state=self._state,
+            access=Reviewer(self._client).status,
         )
         await health.start()
         log.info("serving", address=health.address)

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, relate
-from scheduler.actions.candidates import Candidate, herd, min_runtime, own_runtime
+from scheduler.actions.candidates import Candidate, herd_of
 from scheduler.actions.evicting import commit, evict_for
 from scheduler.actions.making_room import make_room_for, work_of
 from scheduler.actions.placing import problem_of
 from scheduler.actions.rehousing import is_free
 from scheduler.actions.rights import Rights, budgets_of, permitted
-from scheduler.actions.room import gang_of, resident_of, rows_of
+from scheduler.actions.room import gang_of, residents_of, rows_of
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.pods import Pod
@@ -47,17 +47,14 @@ def moving_first(session: Session, ask: Ask, rights: Rights) -> bool:
 
 def movable(session: Session, ask: Ask) -> Rights | None:
     """Return who may be moved for the group; None when nobody, or when moves are not for it."""
-    row = session.queue_row(ask.state)
     book = session.book
-    if row is None or not session.is_preemptible(ask.state) or book.limited(row, book.vector(ask.amounts)) is not None:
+    if session.served_row(ask.state) is None or not session.is_preemptible(ask.state):
         return None
-    if not _suffices(session, ask):
+    if session.hooks.allows(ask.state, ask.amounts, session) is not None or not _suffices(session, ask):
         return None
     found: list[Candidate] = []
     for queue in session.cache.residents.queues():
-        at = book.tree.index.get(queue)
-        protected = own_runtime(session, queue) if at is None else min_runtime(session, at, against_others=True)
-        there = herd(session, queue, protected)
+        there = herd_of(session, book.tree.index[queue], against_others=True)
         others = np.ones(len(there.candidates), dtype=np.bool_)
         if ask.state.key in there.position:
             others[there.position[ask.state.key]] = False
@@ -109,7 +106,7 @@ def move_for(session: Session, ask: Ask, rights: Rights) -> bool:
     masks, kinds = _masks(session, pods)
     room = VictimProblem(
         problem,
-        tuple(resident_of(session, problem, pod) for pod in pods),
+        residents_of(session, problem, pods),
         tuple(gang_of(one, numbers[one.running.key]) for one in rights.candidates),
         tuple(rows_of(session, problem, rights, numbers, pods)),
     )

@@ -2,8 +2,10 @@
 
 Decided here: groups that had no place in this session come in the order of their turns, together with those of whom an
 earlier session found that they have none; nobody is searched for again while neither the group nor who runs nor what
-queues are owed has changed, and a search that found nothing is not made again at once. Only so much is searched in one
-session (by the number of running pods looked at); who is left over comes in the next one.
+queues are owed has changed. A search that found nothing is not made again at once only because others have started or
+ask for something; whatever may help (`news`) ends the rest. Only so much is searched in one session (by the number of
+running pods looked at), and half of it is for those who are not cutting a rest short; who is left over comes in the
+next one.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from dataclasses import dataclass, replace
 
 from scheduler.actions.ask import Ask
 from scheduler.actions.rights import Rights
+from scheduler.actions.steps import asked_again
 from scheduler.actions.turns import in_order
-from scheduler.actions.wants import Want, asked_again, waits_for_room, wants
+from scheduler.actions.wants import Want, waits_for_room, wants
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 from scheduler.model.queues import Queue
+from scheduler.model.volumes import Storage
 
 WORK = 64_000
 """What the searches of one session may cost together, in pods that are looked at; the last one may cost more."""
@@ -39,11 +43,14 @@ Serve = Callable[[Session, Ask, Rights], bool]
 class Tried:
     """That a search for a group in this state found nothing, and what it depended on.
 
-    until: not again before, whatever changes. due: when something that it depends on changes by itself.
+    until: not again before, unless there are news. due: when something that it depends on changes by itself.
+    storage: what volumes there were, None for a group that has none.
     """
 
     state: GroupState
     stamp: tuple[object, ...]
+    news: tuple[object, ...]
+    storage: Storage | None
     until: float
     rest: float
     due: float
@@ -60,6 +67,9 @@ def make_room_for(session: Session, name: str, rule: Rule, serve: Serve) -> None
     for state in in_order(session, states).each() if states and session.work_left > 0 else ():
         if session.work_left <= 0:
             break
+        if session.work_left <= WORK // 2 and (until := _resting(session, name, state)) is not None:
+            session.wake_no_later_than(until)
+            continue
         with session.guard(state):
             _try(session, name, state, rule, serve)
     if states and session.work_left <= 0:
@@ -71,6 +81,22 @@ def stamp(session: Session) -> tuple[object, ...]:
     if "policies" not in session.scratch:
         session.scratch["policies"] = hash(tuple(_policy(queue) for queue in session.snapshot.queues.values()))
     return session.cache.residents.version, session.book.ground, session.space, session.scratch["policies"]
+
+
+def news(session: Session) -> tuple[object, ...]:
+    """Equal as long as nothing has happened that can give a search that found nothing another result.
+
+    That is: a pod went or is no longer about to go, something became free, nodes or queues changed, a budget, or what
+    protects somebody who runs.
+    """
+    if "budgets" not in session.scratch:
+        budgets = session.snapshot.budgets.values()
+        session.scratch["budgets"] = tuple((one.key, one.allowed, one.selector) for one in budgets)
+    return session.cache.growth.count, session.cache.residents.losses, session.space, session.scratch["budgets"]
+
+
+def _storage(session: Session, state: GroupState) -> Storage | None:
+    return session.snapshot.storage if any(pod.volumes is not None for pod in state.waiting) else None
 
 
 def _policy(queue: Queue) -> tuple[object, ...]:
@@ -90,13 +116,20 @@ def may_try(session: Session, name: str, state: GroupState) -> bool:
     tried: Tried | None = session.cache.tried.get((name, state.key))
     if tried is None or tried.state is not state:
         return True
-    if tried.stamp == stamp(session) and session.now < tried.due:
-        session.wake_no_later_than(tried.due)
-        return False
-    if session.now < tried.until:
-        session.wake_no_later_than(tried.until)
+    if session.now >= tried.due or tried.news != news(session) or tried.storage is not _storage(session, state):
+        return True
+    until = tried.due if tried.stamp == stamp(session) else min(tried.until, tried.due)
+    if session.now < until:
+        session.wake_no_later_than(until)
         return False
     return True
+
+
+def _resting(session: Session, name: str, state: GroupState) -> float | None:
+    """Return until when a group would rest if there were no news; None when it would not."""
+    tried: Tried | None = session.cache.tried.get((name, state.key))
+    until = min(tried.until, tried.due) if tried is not None and tried.state is state else session.now
+    return until if session.now < until else None
 
 
 def _of_those_who_preempt(ask: Ask) -> Ask | None:
@@ -125,9 +158,11 @@ def _try(session: Session, name: str, state: GroupState, rule: Rule, serve: Serv
         return
     before: Tried | None = session.cache.tried.get((name, state.key))
     rest = min(LAST_REST, before.rest * 2) if before is not None and before.state is state else FIRST_REST
-    due = max(session.changes_at, session.now + rest)
+    due = session.changes_at
     session.wake_no_later_than(due)
-    session.cache.tried[name, state.key] = Tried(state, stamp(session), session.now + rest, rest, due)
+    session.cache.tried[name, state.key] = Tried(
+        state, stamp(session), news(session), _storage(session, state), session.now + rest, rest, due
+    )
 
 
 def _ask(session: Session, state: GroupState) -> Ask | None:

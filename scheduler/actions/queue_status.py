@@ -13,9 +13,8 @@ import numpy as np
 from scheduler.actions.enqueue import AT_THE_DOOR
 from scheduler.framework.session import Session
 from scheduler.model.decisions import SetQueueStatus
-from scheduler.model.filling import CEILING, Ints
+from scheduler.model.filling import CEILING
 from scheduler.model.queues import Queue, QueueFacts
-from scheduler.model.quota import owed
 from scheduler.model.resources import Amounts, amounts
 
 USAGE_AFTER = 60.0
@@ -47,10 +46,9 @@ def run(session: Session) -> None:
         del spoken.facts[name]
     if not queues:
         return
-    tallies, tree = _tallies(session), session.book.tree
-    deserved = owed(tree.structure, tree.fields(session.book.ground.resources))
+    tallies = _tallies(session)
     for name, queue in queues.items():
-        facts = facts_of(session, queue, tallies.get(name, Tally()), deserved)
+        facts = facts_of(session, queue, tallies.get(name, Tally()))
         known = spoken.facts.get(name)
         if known is not None and known[0] == queue.uid and _same(known[1], facts):
             due = known[2] + USAGE_AFTER
@@ -88,9 +86,11 @@ def _tallies(session: Session) -> dict[str, Tally]:
         tally.running += 1
         tally.pods += 1
     found: dict[str, Tally] = {}
+    tree = session.book.tree
     for name, tally in own.items():
-        for one in session.book.tree.lineage(name) or (name,):
-            into = found.setdefault(one, Tally())
+        row = tree.index.get(name)
+        for one in () if row is None else session.book.lineage(row):
+            into = found.setdefault(tree.names[one], Tally())
             into.pending += tally.pending
             into.admitted += tally.admitted
             into.running += tally.running
@@ -98,10 +98,10 @@ def _tallies(session: Session) -> dict[str, Tally]:
     return found
 
 
-def facts_of(session: Session, queue: Queue, tally: Tally, deserved: Ints) -> QueueFacts:
-    """Return what is so about a queue now. deserved: of all queues, rows as in the book."""
+def facts_of(session: Session, queue: Queue, tally: Tally) -> QueueFacts:
+    """Return what is so about a queue now."""
     book, tree = session.book, session.book.tree
-    row = tree.index.get(queue.name)
+    row = tree.index[queue.name]
     closed = tree.closed(queue.name)
     state = "Open" if closed is None else closed[1]
     if closed is not None and state == "Hold" and tally.running:
@@ -109,11 +109,9 @@ def facts_of(session: Session, queue: Queue, tally: Tally, deserved: Ints) -> Qu
     decayed, at = session.cache.usage.of(queue.name)
     below = tree.children(queue.name)
     problem = tree.problem_of(queue.name) or ("", "")
-    if row is None:
-        return QueueFacts(state, problem=problem, children=below, running=tally.running, pods=tally.pods)
     ground = book.ground
     counts = ground.counts[row]
-    beyond = np.where(counts, np.maximum(book.used[row] - deserved[row], 0), 0)
+    beyond = np.where(counts, np.maximum(book.used[row] - ground.deserved[row], 0), 0)
     limit = ground.limit[row]
     return QueueFacts(
         state=state,

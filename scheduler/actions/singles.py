@@ -23,6 +23,7 @@ from scheduler.framework.session import Session
 from scheduler.model.pods import held_by
 from scheduler.model.verdict import Verdict
 from scheduler.placement import (
+    AtMostTaken,
     Infeasible,
     MadeRoom,
     MustFree,
@@ -46,7 +47,7 @@ class Pool:
     number: dict[str, int]
     gone: set[str] = field(default_factory=set)
     members: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    amounts: dict[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    amounts: dict[tuple[int | None, int], tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, room: Room, rights: Rights) -> Pool:
@@ -85,26 +86,28 @@ class Pool:
             over = tuple((column[names[c]], amount) for c, amount in share.over if names[c] in column)
             yield WhileOver(self._below(session, share.row), over)
         for limit in rights.limits:
-            if limit.column not in self.amounts:
-                self.amounts[limit.column] = tuple(self._held(session, names[limit.column]))
-            yield MustFree(self.amounts[limit.column], limit.least)
+            yield MustFree(self._amounts(session, None, limit.column), limit.least)
+        for kept in rights.guarantees:
+            yield AtMostTaken(self._amounts(session, kept.row, kept.column), kept.most)
 
     def _below(self, session: Session, row: int) -> tuple[int, ...]:
         """The residents whose queue is that of the row, or below it."""
         if row not in self.members:
-            tree = session.book.tree
-            below = {
-                queue for queue in {one.queue for one in self.room.owners} if tree.names[row] in tree.lineage(queue)
-            }
+            book = session.book
+            queues = {one.queue for one in self.room.owners}
+            below = {queue for queue in queues if row in book.lineage(book.tree.index[queue])}
             self.members[row] = tuple(n for n, one in enumerate(self.room.owners) if one.queue in below)
         return self.members[row]
 
-    def _held(self, session: Session, name: str) -> Iterator[tuple[int, int]]:
-        for number, pod in enumerate(self.room.pods):
-            held = held_by(pod, session.snapshot.shapes)
-            amount = dict(held).get(name, 0)
-            if amount > 0:
-                yield number, amount
+    def _amounts(self, session: Session, row: int | None, column: int) -> tuple[tuple[int, int], ...]:
+        """What each resident of a queue, and of those below it, holds of a resource; row None: of all queues."""
+        known = self.amounts.get((row, column))
+        if known is None:
+            name, shapes = session.book.ground.resources[column], session.snapshot.shapes
+            members = range(len(self.room.pods)) if row is None else self._below(session, row)
+            held = ((n, dict(held_by(self.room.pods[n], shapes)).get(name, 0)) for n in members)
+            known = self.amounts[row, column] = tuple((n, amount) for n, amount in held if amount > 0)
+        return known
 
     def catch_up(self, session: Session) -> None:
         """Take note of what was decided since."""

@@ -15,11 +15,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from scheduler.actions.enqueue import AT_THE_DOOR
+from scheduler.actions.strays import strays
 from scheduler.framework.cache import Told
 from scheduler.framework.gangs import is_running, membership, needs, required_total
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Explain, SetStatus
-from scheduler.model.groups import GroupState
+from scheduler.model.groups import GroupState, said_of_stray
 from scheduler.model.verdict import Verdict
 
 COUNTS_AFTER = 1.0
@@ -35,6 +36,11 @@ def run(session: Session) -> None:
     keys = dict.fromkeys(state.key for state in session.changed)
     keys.update(dict.fromkeys(session.waiting))
     due: dict[str, None] = {}
+    before, apart = session.cache.strays, strays(session)
+    for key in (*before, *apart):
+        if before.get(key) != apart.get(key):
+            due[key] = keys[key] = None
+    session.cache.strays = apart
     for key, when in session.cache.delayed.items():
         if when <= session.now:
             due[key] = keys[key] = None
@@ -47,7 +53,7 @@ def run(session: Session) -> None:
         if key not in due and (session.is_settled(state) or _has_nothing_to_say(session, state)):
             continue
         with session.guard(state):
-            said, explained = _say_status(session, state), _say_why(session, state)
+            said, explained = _say_status(session, state, apart.get(key)), _say_why(session, state)
             if said and explained:
                 session.settle(state, _look_again_at(session, state))
 
@@ -98,8 +104,13 @@ def _shown(state: GroupState, phase: str, counts: Iterable[tuple[str, int]]) -> 
     return all(read.get(name, value) == value for name, value in counts) if read else True
 
 
-def _say_status(session: Session, state: GroupState) -> bool:
-    """Return whether nothing was put off."""
+def _says_stray(state: GroupState) -> bool:
+    """Whether the object of a running group says that its queue takes no part."""
+    return any(said_of_stray(condition) for condition in state.group.conditions)
+
+
+def _say_status(session: Session, state: GroupState, apart: Verdict | None) -> bool:
+    """Return whether nothing was put off. apart: that its queue takes no part, though it runs."""
     group = state.group
     if not group.has_object or not group.uid or group.deleting or state.missing_object:
         return True
@@ -111,13 +122,13 @@ def _say_status(session: Session, state: GroupState) -> bool:
     if phase == "Degraded":
         why = why or membership(state)  # what is missing may be nobody's turn yet, or nobody's at all
     elif started:
-        why = None
+        why = apart if phase == "Running" else None
     counts = counts_of(state)
     wanted = (phase, counts, why)
     read = (group.phase, group.counts, group.conditions)
     told = session.told(state)
     if not told.status:
-        if why is None and _shown(state, phase, counts):
+        if why is None and _shown(state, phase, counts) and not _says_stray(state):
             session.note(state, replace(told, status=wanted, read=read))
             return True
     elif told.status == wanted:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
-from scheduler.cli import reading
+from scheduler.app import load_configuration
+from scheduler.cli import picture, reading
 from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, note, timestamp, with_client
 from scheduler.cluster.bindrequests import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.dialects.queues import amounts_said
 from scheduler.framework.gangs import membership, not_found
-from scheduler.model.groups import GroupState, PodGroup
+from scheduler.framework.shares import GONE
+from scheduler.model.groups import GroupState, PodGroup, said_of_stray
 from scheduler.model.pods import Condition
 from scheduler.model.quantity import format_amount
-from scheduler.model.queues import WEIGHT_UNIT, Queue
+from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue
 from scheduler.model.resources import add
 from scheduler.observe.explain import sentence
 
@@ -83,6 +85,10 @@ def waiting_reason(state: GroupState) -> str:
         for condition in group.conditions:
             bad = condition.type == "Unschedulable" and condition.status == "True"
             if bad or (condition.type in _SCHEDULED and condition.status == "False"):
+                return _said(condition)
+    if state.placed and group.phase != "Completed":
+        for condition in group.conditions:
+            if said_of_stray(condition):
                 return _said(condition)
     for pod in (*state.waiting, *state.gated):
         if pod.condition is not None and pod.condition.status == "False":
@@ -156,7 +162,8 @@ def _problem(queue: Queue) -> str:
 
 
 async def _queues(client: ApiClient, _: str | None) -> list[Row]:
-    return [
+    queues = await reading.queues(client)
+    rows: list[Row] = [
         {
             "name": queue.name,
             "dialect": queue.dialect,
@@ -173,7 +180,30 @@ async def _queues(client: ApiClient, _: str | None) -> list[Row]:
             **{name: _shown(amounts_said(queue, name)) for name in ("entitlement", "allocated", "borrowed")},
             "problem": _problem(queue),
         }
-        for queue in await reading.queues(client)
+        for queue in queues
+    ]
+    return rows + await _gone(client, {queue.name for queue in queues})
+
+
+async def _gone(client: ApiClient, known: Container[str]) -> list[Row]:
+    """Return a row for each queue in which something runs and that has no object."""
+    try:
+        snapshot = await picture.read(client, load_configuration(None).scheduler_names, guess=True)
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        note(f"what runs in queues that do not exist is not shown: {error}")
+        return []
+    return [
+        {
+            "name": name,
+            "dialect": "",
+            "state": GONE,
+            "allocated": _shown(held),
+            "problem": "does not exist; what runs there is owed nothing",
+        }
+        for name, held in sorted(snapshot.queue_usage.items())
+        if name not in known and name not in (DEFAULT_QUEUE, ROOT_QUEUE)
     ]
 
 

@@ -292,6 +292,16 @@ def config_check(
 
 
 @app.command()
+def convert(
+    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Manifests; lists too.")],
+) -> None:
+    """Print queues of Volcano, KAI and Kueue as queues of Muster."""
+    from scheduler.cli.convert import convert as convert_files
+
+    raise typer.Exit(convert_files(files))
+
+
+@app.command()
 def version() -> None:
     """Print the version."""
     from scheduler import __version__

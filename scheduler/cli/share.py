@@ -10,7 +10,7 @@ from typing import Any
 
 from scheduler.cli.output import NOT_FOUND, OK, complain, emit, note, table
 from scheduler.cli.picture import Picture, Source, with_picture
-from scheduler.framework.shares import Share, Standing, standings
+from scheduler.framework.shares import GONE, Share, Standing, standings
 from scheduler.model.quantity import format_amount
 from scheduler.model.queues import WEIGHT_UNIT
 
@@ -92,9 +92,10 @@ def _rows(one: Standing, above: int) -> list[Row]:
     """One line for each resource; the queue is named once, indented below those above it."""
     indent = "  " * (one.depth - above)
     state = "" if one.state == "Open" else f" ({one.state})"
+    state = " (takes no part)" if one.fault and one.state != GONE else state
     named = f"{indent}{one.name}{state}"
     if not one.shares:
-        return [dict.fromkeys(COLUMNS, "") | {"queue": named, "resource": "takes no part" if one.fault else ""}]
+        return [dict.fromkeys(COLUMNS, "") | {"queue": named}]
     return [
         {key: value for key, value in _facts(share).items() if key in COLUMNS}
         | {"queue": named if number == 0 else indent, "resource": share.resource}

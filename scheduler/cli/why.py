@@ -67,7 +67,7 @@ def explain(
             return NOT_FOUND
         told = [await _facts(client, state, pod, found) for state, pod in chosen]
         for facts, (state, _) in zip(told, chosen, strict=True):
-            facts |= await _outlook(client, settings, state)
+            facts |= await _outlook(client, settings, state, guess=config is None)
         for facts, (state, pod) in zip(told, chosen, strict=True) if by_node else ():
             facts |= await _by_node(client, state, pod)
         if output in ("json", "yaml"):
@@ -163,13 +163,20 @@ async def _scarce(client: ApiClient, state: GroupState, reason: str, shapes: Map
     return {"resources": rows} if rows else {}
 
 
-async def _outlook(client: ApiClient, settings: SchedulerConfiguration, state: GroupState | None) -> Facts:
-    """Return what a session on the whole cluster says about a group that waits."""
+async def _outlook(
+    client: ApiClient, settings: SchedulerConfiguration, state: GroupState | None, *, guess: bool
+) -> Facts:
+    """Return what a session on the whole cluster says about a group that waits.
+
+    guess: nobody said which scheduler names are served.
+    """
     if state is None or not state.waiting:
         return {}
-    names = (*settings.scheduler_names, *sorted({pod.scheduler_name for pod in state.waiting}))
+    names = settings.scheduler_names
+    if guess:
+        names = (*names, *sorted({pod.scheduler_name for pod in state.waiting}))
     try:
-        snapshot = await picture.read(client, names, guess=True)
+        snapshot = await picture.read(client, names, guess=guess)
     except ApiError as error:
         if error.status != 403:
             raise

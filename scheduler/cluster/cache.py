@@ -25,6 +25,7 @@ from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
 from scheduler.model.selecting import selects
+from scheduler.model.topology import HyperNode, Topology
 from scheduler.model.volumes import (
     Attachment,
     Claim,
@@ -282,6 +283,20 @@ class Cache:
             feed.QueueSet,
             lambda queue: feed.QueueGone(queue.name, queue.dialect),
         )
+        self.topologies = Shelf[Topology](
+            Topology,
+            lambda one: f"{one.dialect}/{one.name}",
+            self.emit,
+            feed.TopologySet,
+            lambda one: feed.TopologyGone(one.name, one.dialect),
+        )
+        self.hypernodes = Shelf[HyperNode](
+            HyperNode,
+            lambda one: f"{one.dialect}/{one.name}",
+            self.emit,
+            feed.HyperNodeSet,
+            lambda one: feed.HyperNodeGone(one.name, one.dialect),
+        )
         self.priority_classes = Shelf[PriorityClass](
             PriorityClass,
             lambda item: item.name,
@@ -342,6 +357,14 @@ class Cache:
         """The queue of this name in a dialect, or None."""
         return self.queues.by_key.get(f"{dialect}/{name}")
 
+    def topology(self, dialect: str, name: str) -> Topology | None:
+        """The topology of this name in a dialect, or None."""
+        return self.topologies.by_key.get(f"{dialect}/{name}")
+
+    def hypernode(self, dialect: str, name: str) -> HyperNode | None:
+        """The hyper-node of this name in a dialect, or None."""
+        return self.hypernodes.by_key.get(f"{dialect}/{name}")
+
     def bind_request(self, name: str) -> BindRequest | None:
         """The bind request of this name, or None."""
         return self.bind_requests.by_key.get(name)
@@ -363,6 +386,8 @@ class Cache:
             "nodes": len(self.nodes.by_key),
             "groups": len(self.groups.by_key),
             "queues": len(self.queues.by_key),
+            "topologies": len(self.topologies.by_key),
+            "hypernodes": len(self.hypernodes.by_key),
             "priorityclasses": len(self.priority_classes.by_key),
             "namespaces": len(self.namespaces.by_key),
             "bindrequests": len(self.bind_requests.by_key),
@@ -438,6 +463,8 @@ class Cache:
             self.namespaces.events(),
             self.priority_classes.events(),
             self.queues.events(),
+            self.topologies.events(),
+            self.hypernodes.events(),
             self.nodes.events(),
             self.storage.events(),
             self.budgets.events(),

@@ -12,11 +12,20 @@ import msgspec
 
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.budgets import DisruptionBudget
-from scheduler.model.decisions import Decision, Decisions, Explain, Place, SetQueueStatus, SetStatus
+from scheduler.model.decisions import (
+    Decision,
+    Decisions,
+    Explain,
+    Place,
+    SetQueueStatus,
+    SetStatus,
+    SetTopologyStatus,
+)
 from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
+from scheduler.model.topology import HyperNode, Topology
 from scheduler.model.volumes import (
     Attachment,
     Claim,
@@ -82,6 +91,32 @@ class QueueSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
 
 class QueueGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
     """A queue object is gone."""
+
+    name: str
+    dialect: str
+
+
+class TopologySet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A topology appeared or changed."""
+
+    topology: Topology
+
+
+class TopologyGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A topology object is gone."""
+
+    name: str
+    dialect: str
+
+
+class HyperNodeSet(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A hyper-node appeared or changed."""
+
+    hypernode: HyperNode
+
+
+class HyperNodeGone(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """A hyper-node object is gone."""
 
     name: str
     dialect: str
@@ -229,6 +264,10 @@ Event: TypeAlias = (
     | GroupGone
     | QueueSet
     | QueueGone
+    | TopologySet
+    | TopologyGone
+    | HyperNodeSet
+    | HyperNodeGone
     | PriorityClassSet
     | PriorityClassGone
     | NamespaceSet
@@ -261,6 +300,7 @@ class Handover(_Event, frozen=True, tag=True, array_like=True, gc=False):
     statuses: tuple[SetStatus, ...] = ()
     explains: tuple[Explain, ...] = ()
     queue_statuses: tuple[SetQueueStatus, ...] = ()
+    topology_statuses: tuple[SetTopologyStatus, ...] = ()
 
     @staticmethod
     def of(decisions: Decisions) -> Handover:
@@ -273,6 +313,7 @@ class Handover(_Event, frozen=True, tag=True, array_like=True, gc=False):
             statuses=tuple(item for item in items if isinstance(item, SetStatus)),
             explains=tuple(item for item in items if isinstance(item, Explain)),
             queue_statuses=tuple(item for item in items if isinstance(item, SetQueueStatus)),
+            topology_statuses=tuple(item for item in items if isinstance(item, SetTopologyStatus)),
         )
 
 

@@ -24,6 +24,7 @@ from scheduler.cluster.setbacks import Setbacks
 from scheduler.cluster.sharing import Sharing
 from scheduler.cluster.storage import StorageBook
 from scheduler.cluster.tallies import Tallies
+from scheduler.cluster.wiring import Wiring
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.decisions import Place
@@ -68,6 +69,7 @@ class Store:
         self._dirty: dict[str, None] = {}
         self._ran: set[str] = set()
         self._queues: dict[str, dict[str, Queue]] = {}
+        self._wiring = Wiring()
         self._budgets: dict[str, DisruptionBudget] = {}
         self._priorities: dict[str, int] = {}
         self._namespaces: dict[str, str] = {}
@@ -161,7 +163,8 @@ class Store:
             case feed.BudgetGone(key=key):
                 self._budgets.pop(key, None)
             case _:
-                if not self._storage.apply(event):
+                changed = self._wiring.apply(event)
+                if not (self._storage.apply(event) if changed is None else changed):
                     return
         self.changed = True
 
@@ -554,6 +557,7 @@ class Store:
         named = frozenset().union(*self._named.values()) if self._named else frozenset()
         table = self._table.view(named)
         leaving = self._departures.leaving()
+        topologies, hypernodes = self._wiring.view()
         return Snapshot(
             generation=self._generation,
             now=now,
@@ -578,6 +582,8 @@ class Store:
             presence=self._tallies.presence(table.names),
             budgets=dict(sorted(self._budgets.items())),
             storage=self._storage.view(),
+            topologies=topologies,
+            hypernodes=hypernodes,
         )
 
 

@@ -323,13 +323,18 @@ class Watches:
         group = self._group
         if group is None:
             raise RuntimeError("run() has not been called")
-        decode: Callable[[msgspec.Raw], Any]
+        decode: Callable[[msgspec.Raw, str], Any]
         sink: Sink[Any]
-        if item.role == "queue":
-            decode, sink = partial(dialect.decode_queue, api_version=resource.api_version), self._cache.queues
-        else:
-            decode, sink = partial(dialect.decode_group, api_version=resource.api_version), self._cache.groups
-        reflector = self._reflector(resource, decode, sink)
+        match item.role:
+            case "queue":
+                decode, sink = dialect.decode_queue, self._cache.queues
+            case "topology":
+                decode, sink = dialect.decode_topology, self._cache.topologies
+            case "hypernode":
+                decode, sink = dialect.decode_hypernode, self._cache.hypernodes
+            case "group":
+                decode, sink = dialect.decode_group, self._cache.groups
+        reflector = self._reflector(resource, partial(decode, api_version=resource.api_version), sink)
         if previous is not None:
             reflector.inherit(previous)
         self._running[wanted] = _Running(

@@ -20,6 +20,7 @@ from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Condition, Problem
 from scheduler.model.queues import Queue, QueueFacts
 from scheduler.model.resources import Amounts
+from scheduler.model.topology import HyperNode, Topology, TopologyFacts
 
 MAX_MEMBERS = 2**31 - 1
 MAX_MESSAGE = 4096
@@ -34,7 +35,7 @@ class DialectResource:
     """A resource that a dialect reads. `versions` are those that it understands, best first.
 
     `status_subresource`: whether the resource normally has one. A cluster may differ, so discovery has the last word:
-    without one, the status is patched on the object itself.
+    without one, the status is patched on the object itself. `read_only`: nothing is ever written to it.
     """
 
     group: str
@@ -42,8 +43,9 @@ class DialectResource:
     plural: str
     kind: str
     namespaced: bool
-    role: Literal["group", "queue"]
+    role: Literal["group", "queue", "topology", "hypernode"]
     status_subresource: bool = True
+    read_only: bool = False
 
 
 class Dialect(Protocol):
@@ -76,6 +78,21 @@ class Dialect(Protocol):
 
     def queue_path(self, queue: Queue) -> str:
         """Return the path of a queue's object, without "/status"."""
+
+    def decode_topology(self, raw: bytes | msgspec.Raw, api_version: str) -> Topology:
+        """Return a topology; fields that cannot be used are in its `problems`. `Undecodable` where there are none."""
+
+    def decode_hypernode(self, raw: bytes | msgspec.Raw, api_version: str) -> HyperNode:
+        """Return a hyper-node; fields that cannot be used are in its `problems`. `Undecodable` where there are none."""
+
+    def topology_status_patch(self, one: Topology | HyperNode, facts: TopologyFacts, now: str) -> dict[str, Any] | None:
+        """Return a merge patch that makes the object say `facts`; None when it says so already or has no status.
+
+        `now` is RFC 3339. `one` must be as last read.
+        """
+
+    def topology_path(self, one: Topology | HyperNode) -> str:
+        """Return the path of the object of a topology or a hyper-node, without "/status"."""
 
 
 class Metadata(Identity, gc=False, rename="camel"):
@@ -136,10 +153,27 @@ class Opened:
 
 
 class PodGroupDialect:
-    """What the dialects share that have an object named PodGroup; its own queues are up to each of them."""
+    """What the dialects share, most of which have an object named PodGroup; the other kinds are up to each of them."""
 
     name: ClassVar[str]
     resources: ClassVar[tuple[DialectResource, ...]]
+
+    def decode_topology(self, raw: bytes | msgspec.Raw, api_version: str) -> Topology:
+        """Refuse: there are no topologies unless a dialect says otherwise."""
+        raise Undecodable(f"{self.name} has no topologies")
+
+    def decode_hypernode(self, raw: bytes | msgspec.Raw, api_version: str) -> HyperNode:
+        """Refuse: there are no hyper-nodes unless a dialect says otherwise."""
+        raise Undecodable(f"{self.name} has no hyper-nodes")
+
+    def topology_status_patch(self, one: Topology | HyperNode, facts: TopologyFacts, now: str) -> dict[str, Any] | None:
+        """Say nothing: there is no status unless a dialect says otherwise."""
+        return None
+
+    def topology_path(self, one: Topology | HyperNode) -> str:
+        """Return the path of the object."""
+        plural = "hypernodes" if isinstance(one, HyperNode) else "topologies"
+        return f"/apis/{one.api_version}/{plural}/{one.name}"
 
     def open_group(self, raw: bytes | msgspec.Raw) -> Opened:
         """Return the parts of a group's object. Raises `Undecodable` when not even its identity can be read."""

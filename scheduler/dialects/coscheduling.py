@@ -70,7 +70,8 @@ class CoschedulingDialect(PodGroupDialect):
         before = plain(group.raw_status)
         conditions = copied_conditions(before)
         if status.phase in ("Running", "Completed"):
-            set_condition(conditions, "Scheduled", "True", "MinimumBound", "", now)
+            said = "MinimumBound" if status.verdict is None else str(status.verdict.code)
+            set_condition(conditions, "Scheduled", "True", said, text, now)
         elif status.verdict is not None:
             set_condition(conditions, "Scheduled", "False", str(status.verdict.code), text, now)
         wish: dict[str, Any] = {"phase": _PHASES[status.phase], **counted(status, _COUNTS)}

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from scheduler.dialects.base import Dialect
 from scheduler.dialects.coscheduling import CoschedulingDialect
 from scheduler.dialects.kai import KaiDialect
+from scheduler.dialects.kueue import KueueDialect
 from scheduler.dialects.muster import MusterDialect
 from scheduler.dialects.native import NativeDialect
 from scheduler.dialects.volcano import VolcanoDialect
@@ -17,5 +18,6 @@ DIALECTS: tuple[Dialect, ...] = (
     VolcanoDialect(),
     CoschedulingDialect(),
     KaiDialect(),
+    KueueDialect(),
 )
 BY_NAME = MappingProxyType({dialect.name: dialect for dialect in DIALECTS})

@@ -66,21 +66,30 @@ class Ground:
         demand: Mapping[str, Amounts],
         history: History | None = None,
     ) -> Ground:
-        """Divide the capacity. demand: by leaf, what is held and asked for there."""
+        """Divide the capacity. demand: by leaf, what is held and asked for there.
+
+        What queues at fault hold is not divided: they keep it, and what others are owed is a part of the rest.
+        """
         structure = tree.structure
         fields = tree.fields(resources)
-        wanted = rows_of(demand, tree, resources)
+        keep = rows_of({name: demand[name] for name in tree.out if name in demand}, tree, resources)
+        wanted = rows_of({name: part for name, part in demand.items() if name not in tree.out}, tree, resources)
+        wanted[structure.root] = np.minimum(wanted[structure.root] + subtree(structure, keep)[structure.root], CEILING)
         deserved = deserves(structure, fields)
         entitled = entitlements(structure, fields, wanted, total, history)
+        owed = _owed(structure, fields, entitled, deserved, wanted, total)
+        at_fault = [tree.index[name] for name in tree.out]
+        entitled[at_fault] = subtree(structure, keep)[at_fault]
+        owed[at_fault] = deserved[at_fault] = CEILING
         return cls(
             tree=tree,
             resources=resources,
             total=total,
             entitled=entitled,
-            owed=_owed(structure, fields, entitled, deserved, wanted, total),
+            owed=owed,
             deserved=deserved,
             kept=held(structure, fields, total),
-            limit=np.where(fields.limit >= 0, fields.limit, CEILING),
+            limit=_limits(tree, resources, fields),
             counts=fields.named(structure),
         )
 
@@ -95,7 +104,6 @@ class Book:
         self._column = {name: number for number, name in enumerate(ground.resources)}
         self.used = used
         self.staying = self.used - subtree(structure, rows_of(leaving, self.tree, ground.resources))
-        self._children: dict[int, tuple[int, ...]] = {}
         fields = ground.tree.fields(ground.resources)
         self._idle = idle_guarantees(structure, fields, self.used, ground.kept)
         self._idle_below = sums_below(structure, self._idle)
@@ -125,10 +133,7 @@ class Book:
 
     def children(self, row: int) -> tuple[int, ...]:
         """Return the rows of the queues directly below one."""
-        if row not in self._children:
-            below = self.tree.children(self.tree.names[row])
-            self._children[row] = tuple(self.tree.index[name] for name in below if name in self.tree.index)
-        return self._children[row]
+        return self.tree.below[row]
 
     def limited(self, row: int, ask: Ints) -> tuple[int, int] | None:
         """Return the first queue, from the leaf up, whose limit is too low for so much more, and the resource."""
@@ -157,6 +162,19 @@ class Book:
                 return one, int(short[0])
         return None
 
+    def lacking(self, row: int, ask: Ints) -> Ints:
+        """Return how much more must be free in all before a queue may hold so much more beside others' idle guarantees.
+
+        0 or less where nothing must. What is about to go anyway counts as free where there is too little without it.
+        """
+        root = self.tree.structure.root
+        beside = [one for one in self.lineage(row) if one != root]
+        above = self.tree.structure.parent[beside]
+        kept = self._idle_below[above].sum(axis=0) - self._idle[beside].sum(axis=0)
+        beyond = ask - (self.ground.total - self.used[root])
+        beyond -= np.where(beyond > 0, self.used[root] - self.staying[root], 0)
+        return np.where((ask > 0) & (kept > 0), beyond + kept, 0)
+
     def kept_beside(self, row: int, column: int) -> tuple[tuple[str, int], ...]:
         """Return which queues, beside this one and those above it, are guaranteed what they do not hold; most first."""
         parent = self.tree.structure.parent
@@ -184,9 +202,13 @@ class Book:
 
         most: other bounds than what is owed, for all queues.
         """
-        matters = (ask > 0) & self.ground.counts[row]
-        bounds = self.ground.owed if most is None else most
-        return not bool((self.staying[row] + ask > bounds[row])[matters].any())
+        return not self.beyond(row, ask, most)
+
+    def beyond(self, row: int, ask: Ints, most: Ints | None = None) -> tuple[tuple[int, int], ...]:
+        """Return by how much a queue with so much more would be over, in what is asked for: (resource, amount)."""
+        above = self.staying[row] + ask - (self.ground.owed if most is None else most)[row]
+        matters = (ask > 0) & self.ground.counts[row] & (above > 0)
+        return tuple((int(number), int(above[number])) for number in np.flatnonzero(matters))
 
     def over(self, row: int, ask: Ints, most: Ints | None = None) -> tuple[tuple[int, int], ...]:
         """Return by how much a queue is over what it is owed, in what is asked for and counts: (resource, amount)."""
@@ -245,8 +267,19 @@ def _owed(structure: Structure, fields: Fields, entitled: Ints, deserved: Ints, 
     return owed
 
 
+def _limits(tree: QueueTree, resources: Sequence[str], fields: Fields) -> Ints:
+    """Return (queues, resources) the limits, also of queues that stand aside; CEILING: none."""
+    found: Ints = np.where(fields.limit >= 0, fields.limit, CEILING)
+    column = {name: number for number, name in enumerate(resources)}
+    for name, limit in tree.aside.items():
+        for resource, value in limit:
+            if value >= 0 and resource in column:
+                found[tree.index[name], column[resource]] = min(value, CEILING)
+    return found
+
+
 def rows_of(amounts: Mapping[str, Amounts], tree: QueueTree, resources: Sequence[str]) -> Ints:
-    """Return (queues, resources) from amounts by queue; of queues that take no part they count at the root."""
+    """Return (queues, resources) from amounts by queue; of names that no queue has they count at the root."""
     column = {name: number for number, name in enumerate(resources)}
     table = np.zeros((len(tree.names), len(resources)), dtype=np.int64)
     for name, values in amounts.items():

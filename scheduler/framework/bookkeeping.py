@@ -6,16 +6,16 @@ capacity and all sums are). Nothing is decided about queues.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.book import Book, Ground, capacity, rows_of
-from scheduler.framework.gangs import by_role, needs
+from scheduler.framework.gangs import meant, needs, startable
 from scheduler.framework.outlook import going
-from scheduler.framework.queue_tree import Trees
+from scheduler.framework.queue_tree import QueueTree, Trees
 from scheduler.framework.residents import is_preemptible
 from scheduler.model.filling import CEILING
 from scheduler.model.groups import GroupState
@@ -65,7 +65,7 @@ def least_of(session: Session, state: GroupState) -> Amounts:
     if known is not None and known[0] is state:
         return known[1]
     missing = needs(state)
-    pods = by_role(state.waiting, dict(missing.roles), max(1, missing.total))
+    pods = meant(startable(state), replace(missing, total=max(1, missing.total)))
     shapes = session.snapshot.shapes
     found = add(*(shapes[pod.shape].requests for pod in pods))
     shelf.minimums[state.key] = (state, found)
@@ -122,15 +122,10 @@ def _firm(session: Session) -> NDArray[np.int64]:
 def open_book(session: Session) -> Book:
     """Return the account as it is when the session begins."""
     snapshot, shelf = session.snapshot, session.cache.shelf
-    tree = shelf.trees.of(snapshot.queues)
+    tree = shelf.trees.of(snapshot.queues, (*snapshot.queue_usage, *session.cache.residents.queues()))
     table = snapshot.table
-    asked: dict[str, dict[str, int]] = {}
-    for state in session.waiting.values():
-        into = asked.setdefault(session.queue_of(state), {})
-        for name, value in asked_by(session, state):
-            into[name] = into.get(name, 0) + value
+    wants = asked_in(session, tree)
     _forget(shelf, session.waiting)
-    wants = {queue: tuple(sorted(sums.items())) for queue, sums in asked.items()}
     demand = {
         queue: add(snapshot.queue_usage.get(queue, ()), wants.get(queue, ()))
         for queue in {**dict.fromkeys(snapshot.queue_usage), **dict.fromkeys(wants)}
@@ -150,6 +145,21 @@ def open_book(session: Session) -> Book:
         shelf.key, shelf.ground = (*key, stamp), Ground.of(tree, resources, total, demand, history)
     waiting = add(*wants.values()) if wants else ()
     return Book(shelf.ground, held, _leaving(session), waiting)
+
+
+def asked_in(session: Session, tree: QueueTree) -> dict[str, Amounts]:
+    """Return what waiting members ask for, by leaf. In a queue that takes no part, or is no leaf, nothing can start."""
+    asked: dict[str, dict[str, int]] = {}
+    for state in session.waiting.values():
+        queue = session.queue_of(state)
+        into = asked.get(queue)
+        if into is None:
+            if queue not in tree or not tree.is_leaf(queue):
+                continue
+            into = asked[queue] = {}
+        for name, value in asked_by(session, state):
+            into[name] = into.get(name, 0) + value
+    return {queue: tuple(sorted(sums.items())) for queue, sums in asked.items()}
 
 
 def _leaving(session: Session) -> dict[str, Amounts]:

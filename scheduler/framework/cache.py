@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.bookkeeping import Shelf
+from scheduler.framework.domains import DomainCache
 from scheduler.framework.fits import StaticFits
 from scheduler.framework.growth import Growth
 from scheduler.framework.hooks import Hooks
@@ -100,11 +101,14 @@ class SessionCache:
         self.memo = Memo()
         self.matches = Matches()
         self.growth = Growth()
+        self.domains = DomainCache()
         self.residents = Residents()
         self.shelf = Shelf()
         self.usage = Usage()
         self.spoken: Any = None
         """What was last said of queues, for the action that says it."""
+        self.strays: dict[str, Verdict] = {}
+        """What was last said of groups that run in queues that take no part."""
         self.tried: dict[tuple[str, str], Any] = {}
         """By action and group: searches for room that found nothing, for the action that made them."""
         self.outcomes: dict[str, Outcome] = {}
@@ -175,9 +179,14 @@ class SessionCache:
     # -- the cluster beside its amounts ---------------------------------------------------------------------------
 
     def space(self, snapshot: Snapshot) -> int:
-        """Return a number that changes when the nodes (names, classes, allocatable amounts, slots) did."""
+        """Return a number that changes when the nodes (names, classes, allocatable amounts, slots) or their domains
+        did."""
         table = snapshot.table
-        fields = (self.fits.generation, table.names, table.resources, table.slots, table.allocatable)
+        self.domains.of(snapshot)
+        fields = (
+            *(self.fits.generation, self.domains.number),
+            *(table.names, table.resources, table.slots, table.allocatable),
+        )
         if not _same(fields, self._space_of):
             self._space += 1
         self._space_of = fields

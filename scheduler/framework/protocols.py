@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from scheduler.framework.book import Book
 from scheduler.framework.neighbours import Neighbours
 from scheduler.framework.relations import Members, Relations
+from scheduler.framework.topology_tree import Domains, LevelFault
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import NodeClass
 from scheduler.model.pods import Pod, Shape
@@ -84,8 +85,18 @@ class View(Protocol):
     def request(self, shape: Shape) -> NDArray[np.int64]:
         """What one pod of the shape asks for, in the order of `snapshot.table.resources`."""
 
-    def domains(self, label: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-        """For each node the number of its domain (-1: it has no such label), and the names of the domains."""
+    def domains(self, level: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+        """For each node the number of its domain (-1: it has none), and the names of the domains.
+
+        level: a level key of `topology`, or the key of a node label.
+        """
+
+    @property
+    def topology(self) -> Domains:
+        """The levels that topology objects name; `wider` gives the levels around one."""
+
+    def resolve(self, topology: str, level: str) -> str | LevelFault:
+        """The level key (or node label key) that a wish means. topology: "" = whichever knows the level."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +113,62 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class WithinDomain:
-    """All members of the group that start now (and later ones with them) run in one domain of a node label.
+    """The members that start now (and later ones with them) run in one domain of a level.
 
-    `required` False: only when that costs nothing but score.
+    `required` False: only when that costs nothing but score. part: the path of the sub-group whose members are meant,
+    "" = of the whole group; the same in all wishes.
     """
 
     label: str
     required: bool = True
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ApartDomains:
-    """At most `limit` members of the group run in any one domain of a node label ("kubernetes.io/hostname" = node)."""
+    """At most `limit` members run in any one domain of a level ("kubernetes.io/hostname" = node)."""
 
     label: str
     limit: int = 1
+    part: str = ""
 
 
-Wish: TypeAlias = WithinDomain | ApartDomains
+@dataclass(frozen=True, slots=True)
+class FewDomains:
+    """The members run in at most `limit` domains of a level."""
+
+    label: str
+    limit: int
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """In every domain of a level the number of members is a multiple of `size`."""
+
+    label: str
+    size: int
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsApart:
+    """No domain of a level has members of two of these sub-groups."""
+
+    label: str
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """No member runs in one of these domains (numbers) of a level."""
+
+    label: str
+    domains: tuple[int, ...]
+    part: str = ""
+
+
+Wish: TypeAlias = WithinDomain | ApartDomains | FewDomains | Sized | PartsApart | Barred
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,12 @@
 """The tree of queues: built, and checked, from the queue objects.
 
 Decided here: which queues take part. A fault (a cycle, a parent that does not exist, fields that contradict each other
-or what stands below them) takes a queue and everything below it out of the tree, and nothing else; what is doubtful but
-works is a warning. The root cannot be taken out: what would be its fault is a warning.
+or what stands below them) takes a queue and everything below it out of the division, and nothing else; what is doubtful
+but works is a warning. The root cannot be taken out: what would be its fault is a warning.
+
+What runs in a queue is counted in it also when it takes no part: such queues stand aside, below the root, and nothing
+starts in them. One at fault keeps what it holds, within the limits that it states; one that is gone (something runs in
+it, and there is no object) is owed nothing.
 
 "root" and "default" need no object. A queue named root may exist: its limits and its state count. Without an object,
 default is a leaf below the root.
@@ -26,6 +30,7 @@ BAD_FIELD = "BadField"
 CONTRADICTION = "Contradiction"
 OVERCOMMITTED = "GuaranteesOvercommitted"
 OVERSUBSCRIBED = "DeservedOversubscribed"
+STANDS_ASIDE = "nothing new starts in it; what runs there goes on, within the limits that it states"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +49,11 @@ class Fault:
 
 @dataclass(frozen=True, eq=False)
 class QueueTree:
-    """The queues that take part, top down: the root, then depth by depth, those below one queue together by name.
+    """All queues, top down: the root, then depth by depth, those below one queue together by name.
 
-    parents: the row of the queue above each row (-1: the root). faults: of queues that are out, by name; those that are
-    out only because a queue above them is, are in `out` with that queue's fault. warnings: by name.
+    parents: the row of the queue above each row (-1: the root). out: the fault of each queue that has one; those that
+    are out only because a queue above them is, are there with that queue's fault. warnings: by name. aside: the queues
+    that take no part, with the limits that they state: those of `out`, and those that are gone.
     state: of every queue that has an object (and of root and default), whether it takes part or not.
     """
 
@@ -55,6 +61,7 @@ class QueueTree:
     parents: tuple[int, ...]
     depth: tuple[int, ...]
     out: Mapping[str, Fault]
+    aside: Mapping[str, Amounts]
     warnings: Mapping[str, tuple[Fault, ...]]
     state: Mapping[str, str]
     above: Mapping[str, str] = field(repr=False)
@@ -62,13 +69,22 @@ class QueueTree:
 
     @cached_property
     def index(self) -> Mapping[str, int]:
-        """The row of each queue that takes part."""
+        """The row of each queue."""
         return {name: row for row, name in enumerate(self.names)}
 
     @cached_property
     def structure(self) -> Structure:
         """The same as arrays."""
         return Structure.of(self.parents, self.names)
+
+    @cached_property
+    def below(self) -> tuple[tuple[int, ...], ...]:
+        """The rows directly below each row."""
+        found: list[list[int]] = [[] for _ in self.names]
+        for row, parent in enumerate(self.parents):
+            if parent >= 0:
+                found[parent].append(row)
+        return tuple(map(tuple, found))
 
     @cached_property
     def _children(self) -> Mapping[str, tuple[str, ...]]:
@@ -82,10 +98,19 @@ class QueueTree:
         return {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self.index
+        """Whether the queue takes part."""
+        return name in self.index and name not in self.aside
+
+    @property
+    def gone(self) -> tuple[str, ...]:
+        """The queues in which something runs and that have no object, sorted."""
+        return tuple(name for name in self.aside if name not in self.out)
 
     def fields(self, resources: Sequence[str]) -> Fields:
-        """Return what the queues that take part say about these resources; remembered, so not to be changed."""
+        """Return what the queues that take part say about these resources; remembered, so not to be changed.
+
+        Those that stand aside say nothing.
+        """
         key = tuple(resources)
         if key not in self._fields:
             self._fields[key] = Fields.of(self.queues, key)
@@ -132,8 +157,11 @@ class QueueTree:
 
     def problem_of(self, name: str) -> tuple[str, str] | None:
         """Return what to write on a queue: code and sentence of its fault, else of its first warning."""
-        fault = self.out.get(name) or next(iter(self.warnings.get(name, ())), None)
-        return None if fault is None else (fault.code, fault.message)
+        fault = self.out.get(name)
+        if fault is not None:
+            return fault.code, f"{fault.message}; {STANDS_ASIDE}"
+        doubt = next(iter(self.warnings.get(name, ())), None)
+        return None if doubt is None else (doubt.code, doubt.message)
 
     def closed(self, name: str) -> tuple[str, str] | None:
         """Return the nearest queue, from this one up to the root, that is not Open, and its state."""
@@ -143,8 +171,8 @@ class QueueTree:
         return None
 
 
-def build(queues: Mapping[str, Queue]) -> QueueTree:
-    """Return the tree of these queues, by name."""
+def build(queues: Mapping[str, Queue], running: Iterable[str] = ()) -> QueueTree:
+    """Return the tree of these queues, by name. running: names of queues in which something runs, known or not."""
     known = dict(queues)
     known.setdefault(ROOT_QUEUE, Queue(name=ROOT_QUEUE))
     implicit = DEFAULT_QUEUE not in queues
@@ -178,17 +206,22 @@ def build(queues: Mapping[str, Queue]) -> QueueTree:
     for name in own:
         for below in nx.descendants(graph, name):
             out.setdefault(below, own[name])
+    warnings = _warnings(_top_down(graph)[0], known, above, doubt)
+    aside = {name: known[name].limit for name in out} | {name: () for name in running if name not in known}
+    stands = above | {name: ROOT_QUEUE for name in aside if name in own or name not in known}
+    graph.add_edges_from((ROOT_QUEUE, name) for name in aside if stands[name] == ROOT_QUEUE)
     names, depth = _top_down(graph)
     row = {name: number for number, name in enumerate(names)}
     return QueueTree(
         names=names,
-        parents=tuple(-1 if name == ROOT_QUEUE else row[above[name]] for name in names),
+        parents=tuple(-1 if name == ROOT_QUEUE else row[stands[name]] for name in names),
         depth=depth,
         out={name: out[name] for name in sorted(out)},
-        warnings=_warnings(names, known, above, doubt),
+        aside={name: aside[name] for name in sorted(aside)},
+        warnings=warnings,
         state={name: queue.state for name, queue in known.items()},
         above=above,
-        queues=tuple(known[name] for name in names),
+        queues=tuple(Queue(name=name, weight=0) if name in aside else known[name] for name in names),
     )
 
 
@@ -302,18 +335,20 @@ class Trees:
 
     def __init__(self) -> None:
         self._given: tuple[Queue, ...] = ()
+        self._gone: tuple[str, ...] = ()
         self._key: tuple[object, ...] | None = None
         self._tree: QueueTree | None = None
 
-    def of(self, queues: Mapping[str, Queue]) -> QueueTree:
-        """Return the tree of these queues."""
+    def of(self, queues: Mapping[str, Queue], running: Iterable[str] = ()) -> QueueTree:
+        """Return the tree of these queues. running: as in `build`."""
         given = tuple(queues.values())
+        gone = tuple(sorted({*running} - {*queues, ROOT_QUEUE, DEFAULT_QUEUE}))
         same = len(given) == len(self._given) and all(a is b for a, b in zip(given, self._given, strict=True))
-        if self._tree is None or not same:
-            key = tuple(sorted(_content(queue) for queue in given))
+        if self._tree is None or not same or gone != self._gone:
+            key = (gone, *sorted(_content(queue) for queue in given))
             if self._tree is None or key != self._key:
-                self._tree, self._key = build(queues), key
-            self._given = given
+                self._tree, self._key = build(queues, gone), key
+            self._given, self._gone = given, gone
         return self._tree
 
 

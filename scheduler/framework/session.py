@@ -33,6 +33,7 @@ from scheduler.framework.outlook import Outlook
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations
 from scheduler.framework.residents import is_preemptible
 from scheduler.framework.statement import Statement
+from scheduler.framework.topology_tree import Domains, LevelFault
 from scheduler.model.decisions import Decision, Decisions, Drain, Place
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import HOSTNAME
@@ -90,6 +91,7 @@ class Session:
         self.ledger.base = self.began = cache.token(self.ledger.free, self.ledger.open_slots)
         self.outlook = Outlook(snapshot, self.ledger, self.row)
         self.serial = cache.next_serial()
+        self._topology = cache.domains.of(snapshot)
         self.space, self.world = cache.space(snapshot), cache.world(snapshot)
         cache.growth.begin(snapshot, self.space, self.ledger.free, self.ledger.open_slots)
         self.changed, self.gone = cache.changes(snapshot)
@@ -174,20 +176,40 @@ class Session:
             self._rows = {name: number for number, name in enumerate(self.table.names)}
         return self._rows.get(node)
 
-    def domains(self, label: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-        """Return for each node the number of its domain (-1: it has no such label), and the domains' names."""
-        key = ("domains", self.space, label)
+    def domains(self, level: str) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+        """Return for each node the number of its domain (-1: it has none), and the domains' names.
+
+        level: a level key of `topology`, or the key of a node label.
+        """
+        tree_level = self.topology.level(level)
+        if tree_level is not None:
+            return tree_level.ids, tree_level.names
+        key = ("domains", self.space, level)
         known: tuple[NDArray[np.int32], tuple[str, ...]] | None = self.cache.memo.get(key)
         if known is None:
             table = self.table
-            if label == HOSTNAME:
+            if level == HOSTNAME:
                 known = self._hostnames()
             else:
-                values = [node_class.label(label) for node_class in table.classes]
+                values = [node_class.label(level) for node_class in table.classes]
                 of_class, names = _numbered(values)
                 known = (of_class[table.class_of] if values else np.zeros(0, dtype=np.int32)), names
             self.cache.memo.put(key, known)
         return known
+
+    @property
+    def topology(self) -> Domains:
+        """The levels that topology objects name, and how a level is asked for."""
+        return self._topology
+
+    def resolve(self, topology: str, level: str) -> str | LevelFault:
+        """Return the level key (or node label key) that a wish means. topology: "" = whichever knows the level."""
+        return self._topology.resolve(topology, level)
+
+    def level_name(self, level: str) -> str:
+        """Return what people call a level."""
+        found = self.topology.level(level)
+        return found.name if found is not None else level
 
     def _hostnames(self) -> tuple[NDArray[np.int32], tuple[str, ...]]:
         nodes = self.table.nodes
@@ -207,8 +229,13 @@ class Session:
         return state.queue.strip("/").rpartition("/")[2] or DEFAULT_QUEUE
 
     def queue_row(self, state: GroupState) -> int | None:
-        """Row of the group's queue in the book; None where there is no such queue."""
+        """Row of the group's queue in the book; None where there is no such queue and nothing runs in it."""
         return self.book.tree.index.get(self.queue_of(state))
+
+    def served_row(self, state: GroupState) -> int | None:
+        """Row of the group's queue in the book; None where that takes no part, so that nobody goes for the group."""
+        name = self.queue_of(state)
+        return self.book.tree.index[name] if name in self.book.tree else None
 
     def queue(self, name: str) -> Queue:
         """The queue object of a name; one without settings where there is none."""

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler.framework.book import rows_of
-from scheduler.framework.bookkeeping import asked_by
+from scheduler.framework.bookkeeping import asked_in
 from scheduler.framework.session import Session
 from scheduler.model.filling import CEILING
-from scheduler.model.quota import owed, shifts, subtree
-from scheduler.model.resources import Amounts, add
+from scheduler.model.quota import shifts, subtree
+
+GONE = "Gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One queue of the tree. fault: why it does not take part ("" = it does); then it has no shares."""
+    """One queue of the tree. fault: why it does not take part ("" = it does). state: `GONE` where it has no object."""
 
     name: str
     parent: str
@@ -59,30 +60,30 @@ class Standing:
 
 def standings(session: Session) -> tuple[Standing, ...]:
     """Return the queues from the root down, those below one queue by name, each followed by what is below it."""
-    book, tree = session.book, session.book.tree
+    tree = session.book.tree
     found: list[Standing] = []
     tables = _Tables(session)
 
-    def visit(name: str, parent: str, depth: int) -> None:
+    def standing(name: str, parent: str, depth: int) -> Standing:
         closed = tree.closed(name)
+        fault = tree.fault_of(name)
+        text = "" if fault is None else fault.message if fault.queue == name else f"{fault.queue}: {fault.message}"
         state = closed[1] if closed is not None else "Open"
-        row = tree.index.get(name)
-        if row is None:
-            fault = tree.fault_of(name)
-            text = "" if fault is None else fault.message if fault.queue == name else f"{fault.queue}: {fault.message}"
-            found.append(Standing(name, parent, depth, state, session.queue(name).priority, fault=text or "not there"))
-        else:
-            found.append(Standing(name, parent, depth, state, book.tree.queues[row].priority, tables.of(row)))
+        return Standing(name, parent, depth, state, session.queue(name).priority, tables.of(tree.index[name]), text)
+
+    def visit(name: str, parent: str, depth: int) -> None:
+        found.append(standing(name, parent, depth))
         for below in tree.children(name):
             visit(below, name, depth + 1)
 
-    visit(tree.names[tree.structure.root], "", 0)
+    root = tree.names[tree.structure.root]
+    visit(root, "", 0)
     told = {one.name for one in found}
-    for name in sorted(tree.out):  # what stands in no line to the root: a missing parent, a cycle
-        if name not in told:
-            fault = tree.out[name]
-            text = fault.message if fault.queue == name else f"{fault.queue}: {fault.message}"
-            found.append(Standing(name, tree.above.get(name, ""), 0, tree.state[name], 0, fault=text))
+    # What stands in no line to the root: a missing parent, a cycle.
+    found.extend(standing(name, tree.above.get(name, ""), 0) for name in tree.out if name not in told)
+    for name in tree.gone:
+        shares = tables.of(tree.index[name])
+        found.append(Standing(name, root, 1, GONE, 0, shares, "it does not exist, and is owed nothing"))
     return tuple(found)
 
 
@@ -91,13 +92,9 @@ class _Tables:
         self._session = session
         book = session.book
         tree, resources = book.tree, book.ground.resources
-        asked: dict[str, list[Amounts]] = {}
-        for state in session.waiting.values():
-            asked.setdefault(session.queue_of(state), []).append(asked_by(session, state))
-        own = rows_of({queue: add(*parts) for queue, parts in asked.items()}, tree, resources)
+        own = rows_of(asked_in(session, tree), tree, resources)
         self._waiting = subtree(tree.structure, own)
         self._fields = tree.fields(resources)
-        self._owed = owed(tree.structure, self._fields)
         demand = rows_of(session.snapshot.queue_usage, tree, resources) + own
         fair = session.hooks.fair_share
         self._history = session.cache.usage.history(book.ground.total, fair)
@@ -140,7 +137,7 @@ class _Tables:
         return max(0, int(book.used[row, column]) - self._deserved(row, column))
 
     def _deserved(self, row: int, column: int) -> int:
-        return int(self._owed[row, column])
+        return int(self._session.book.ground.deserved[row, column])
 
 
 def _finite(value: int) -> int | None:

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from scheduler.model.podvolumes import VolumeStep
 from scheduler.model.queues import QueueFacts
 from scheduler.model.resources import Amounts
+from scheduler.model.topology import TopologyFacts
 from scheduler.model.verdict import Verdict
 
 
@@ -89,6 +90,17 @@ class SetQueueStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class SetTopologyStatus:
+    """What the status of a topology's (or hyper-node's) object should say; the dialect puts it into its own words."""
+
+    name: str
+    uid: str
+    dialect: str
+    hypernode: bool
+    facts: TopologyFacts
+
+
+@dataclass(frozen=True, slots=True)
 class SetStatus:
     """What the status of a group's object should say; the dialect turns it into its own words.
 
@@ -113,7 +125,7 @@ class Explain:
     pods: tuple[str, ...] = ()
 
 
-Decision: TypeAlias = Place | Drain | SetStatus | SetQueueStatus | Explain
+Decision: TypeAlias = Place | Drain | SetStatus | SetQueueStatus | SetTopologyStatus | Explain
 
 
 @dataclass(frozen=True, slots=True)

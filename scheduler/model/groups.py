@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from scheduler.model.affinity import LabelSelector
 from scheduler.model.pods import Condition, Pod, Problem
 from scheduler.model.resources import Amounts
-from scheduler.model.verdict import Verdict
+from scheduler.model.verdict import Code, Verdict
+from scheduler.model.wishes import TopologyWish
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,16 +25,33 @@ class RoleMinimum:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyWish:
-    """Domains in which a group wants to run: node label keys or level names; "" = no wish.
+class SubGroup:
+    """A part of a gang with a minimum of its own; it has either members or sub-groups.
 
-    `field` is the path of what is required in the object that its author wrote.
+    path: its name behind those of the sub-groups above it, joined by "/". min_member: of a part with members.
+    min_subgroups: how many of its sub-groups (with `keys`: of the parts that it stands for) start together, None = all.
+    selector: which members are its; None = with `keys` all, else those whose role is its name or its path. keys:
+    labels; it stands for one part for each tuple of their values, and members without them are not its; `min_member`
+    and `topology` are those of each such part. `field` is its path in the object.
     """
 
-    name: str = ""
-    required: str = ""
-    preferred: str = ""
-    field: str = "spec.topology.required"
+    path: str
+    min_member: int = 0
+    min_subgroups: int | None = None
+    selector: LabelSelector | None = None
+    keys: tuple[str, ...] = ()
+    topology: TopologyWish | None = None
+    field: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def above(self) -> str:
+        """The path of the sub-group above it, "" = the group itself."""
+        return self.path.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +63,9 @@ class PodGroup:
     `counts` are those last written. `raw_status` is the status as read, verbatim: only its dialect looks into it.
     `created` is in seconds since the epoch. `generation` is metadata.generation.
     `min_runtime`: seconds for which it is not evicted once it runs (None: as its queue says).
+    subgroups: all of the tree, each behind the one above it, siblings in their author's order. min_subgroups: how many
+    of the outermost start together, None = all. In the state of a group those with `keys` have been replaced by the
+    parts that they stand for (below them), and each member's `part` is the path of its own.
     """
 
     key: str
@@ -61,6 +83,8 @@ class PodGroup:
     preemptible: bool | None = None
     min_runtime: float | None = None
     topology: TopologyWish | None = None
+    subgroups: tuple[SubGroup, ...] = ()
+    min_subgroups: int | None = None
     created: float = 0.0
     generation: int = 0
     phase: str = ""
@@ -120,3 +144,12 @@ class GroupState:
     def existing(self) -> int:
         """Members that exist and have not ended in failure."""
         return self.placed + len(self.waiting) + len(self.gated)
+
+
+STRAY = frozenset({Code.QUEUE_NOT_FOUND, Code.MISCONFIGURED})
+"""Reasons of the condition of a group that runs, although its queue takes no part."""
+
+
+def said_of_stray(condition: Condition) -> bool:
+    """Whether a condition says that a group runs in a queue that takes no part."""
+    return (condition.type, condition.status) == ("Scheduled", "True") and condition.reason in STRAY

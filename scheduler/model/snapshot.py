@@ -19,6 +19,7 @@ from scheduler.model.pods import Pod, Shape
 from scheduler.model.presence import Presence
 from scheduler.model.queues import Queue
 from scheduler.model.resources import Amounts
+from scheduler.model.topology import HyperNode, Topology
 from scheduler.model.volumes import NO_STORAGE, Storage
 
 
@@ -85,7 +86,8 @@ class Snapshot:
     other schedulers hold. singles: bound pods that are groups of one, by uid, with their leaf queue; they are in no
     group's state. leaving: pods (uid) that a request evicts or is about to. budgets: by namespace/name. holds: room
     that is kept for pods that will be made in place of others. releasing: pods of anybody that are being deleted, or
-    about to be evicted, and still hold what they hold, with their leaf queue ("" = another scheduler's).
+    about to be evicted, and still hold what they hold, with their leaf queue ("" = another scheduler's). topologies:
+    sorted by name, the one of several of a name that holds first. hypernodes: sorted by name.
     """
 
     generation: int
@@ -108,6 +110,8 @@ class Snapshot:
     budgets: Mapping[str, DisruptionBudget] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
     releasing: tuple[tuple[Pod, str], ...] = ()
+    topologies: tuple[Topology, ...] = ()
+    hypernodes: tuple[HyperNode, ...] = ()
 
     @property
     def nominations(self) -> tuple[tuple[str, int, str], ...]:

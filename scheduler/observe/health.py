@@ -1,9 +1,10 @@
 """The ports of the process: /healthz, /readyz, /metrics, /debug/snapshot, /debug/state.
 
-Decided here: paths, status codes and who may look. Must not know what health or a snapshot is: callbacks say. What lies
-under /debug tells everything about the cluster, so it is only for callers on the same host (or in the same pod, which
-is where `kubectl port-forward` comes from). GET and HEAD without a body are all that is understood; a web framework
-for that would take longer to import than the caches take to fill.
+Decided here: paths, status codes and who may look. Must not know what health or a snapshot is: callbacks say. Whether
+it lives and is ready anybody may ask. What the rest tells is about the cluster, so it is only for callers on the same
+host (or in the same pod, which is where `kubectl port-forward` comes from) and for those whose bearer token `access`
+lets in. GET and HEAD without a body are all that is understood; a web framework for that would take longer to import
+than the caches take to fill.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from prometheus_client import CONTENT_TYPE_LATEST
 log = structlog.get_logger(__name__)
 
 Check = Callable[[], tuple[bool, str]]
+Access = Callable[[str, str], Awaitable[int]]
+"""Takes a bearer token ("" = none) and a path; returns an HTTP status, 200 for those who may look."""
+
+_FOR_ALL = frozenset({"/healthz", "/readyz"})
+_REFUSED = {401: b"a bearer token is needed\n", 403: b"this user may not get this path\n"}
 
 _SILENCE = 60.0
 """Seconds for which a caller may say nothing."""
@@ -51,8 +57,10 @@ class Health:
         metrics: Callable[[], bytes],
         snapshot: Callable[[], Awaitable[bytes]],
         state: Callable[[], dict[str, Any]],
+        access: Access,
     ) -> None:
         self._host, self._port = host, port
+        self._access = access
         self._ready, self._alive = ready, alive
         self._metrics = metrics
         self._snapshot = snapshot
@@ -120,7 +128,12 @@ class Health:
         elif words[0] not in ("GET", "HEAD"):
             reply, stays = _Reply(405, b"only GET and HEAD\n", more="Allow: GET, HEAD\r\n"), False  # a body may follow
         else:
-            reply = await self._reply(words[1].partition("?")[0], peer[0] if isinstance(peer, tuple) else None)
+            scheme, _, token = headers.get("authorization", "").partition(" ")
+            reply = await self._reply(
+                words[1].partition("?")[0],
+                peer[0] if isinstance(peer, tuple) else None,
+                token.strip() if scheme.lower() == "bearer" else "",
+            )
         if "content-length" in headers or "transfer-encoding" in headers:
             stays = False
         writer.write(
@@ -132,13 +145,16 @@ class Health:
         await writer.drain()
         return stays
 
-    async def _reply(self, path: str, remote: str | None) -> _Reply:
-        """Keep strangers out of /debug, and a callback that raises inside its own answer."""
+    async def _reply(self, path: str, remote: str | None, token: str) -> _Reply:
+        """Keep strangers out, and a callback that raises inside its own answer."""
         if path not in self._paths:
             return _Reply(404, b"not found\n")
-        if path.startswith("/debug/") and not _is_local(remote):
-            return _Reply(403, b"only from the same host; use kubectl port-forward\n")
         try:
+            if path not in _FOR_ALL and not _is_local(remote):
+                status = await self._access(token, path)
+                if status != HTTPStatus.OK:
+                    more = "WWW-Authenticate: Bearer\r\n" if status == HTTPStatus.UNAUTHORIZED else ""
+                    return _Reply(status, _REFUSED.get(status, b"not now\n"), more=more)
             return await self._paths[path]()
         except Exception as error:
             log.exception("port_failed", path=path)

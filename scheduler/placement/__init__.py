@@ -1,5 +1,6 @@
 """Where pods go: one question, one placer. The solver is imported when it is first needed, or by `warm_up`."""
 
+from scheduler.placement.devices import assign
 from scheduler.placement.engine import place
 from scheduler.placement.moves import MoveBug, MoveProblem, Relocated, Together, verify_moves
 from scheduler.placement.problem import (
@@ -7,19 +8,25 @@ from scheduler.placement.problem import (
     SLOTS,
     Apart,
     AtMost,
+    AtMostDomains,
     BadProblem,
     BestDomain,
     Budget,
     Demand,
+    DeviceAsk,
+    Devices,
     Explanation,
     Infeasible,
     Minimum,
     NodeView,
     Objective,
+    Part,
+    Parts,
     Placement,
     PlacementBug,
     PlacementProblem,
     Rule,
+    Segments,
     Shortage,
     UnsupportedRule,
     Within,
@@ -29,10 +36,13 @@ from scheduler.placement.relax import explain
 from scheduler.placement.relocation import relocate
 from scheduler.placement.room import make_room
 from scheduler.placement.room_check import verify_room
+from scheduler.placement.shortfall import Shortfall, shortfall
 from scheduler.placement.single_room import SinglePods
 from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
     AtMostEvicted,
+    AtMostTaken,
+    Cost,
     MadeRoom,
     MustFree,
     Resident,
@@ -49,11 +59,16 @@ __all__ = [
     "SLOTS",
     "Apart",
     "AtMost",
+    "AtMostDomains",
     "AtMostEvicted",
+    "AtMostTaken",
     "BadProblem",
     "BestDomain",
     "Budget",
+    "Cost",
     "Demand",
+    "DeviceAsk",
+    "Devices",
     "Explanation",
     "Infeasible",
     "MadeRoom",
@@ -63,6 +78,8 @@ __all__ = [
     "MustFree",
     "NodeView",
     "Objective",
+    "Part",
+    "Parts",
     "Placement",
     "PlacementBug",
     "PlacementProblem",
@@ -72,19 +89,23 @@ __all__ = [
     "RoomRow",
     "Rule",
     "RunningGang",
+    "Segments",
     "Shortage",
+    "Shortfall",
     "SinglePods",
     "Together",
     "UnsupportedRule",
     "VictimProblem",
     "WhileOver",
     "Within",
+    "assign",
     "cost_of",
     "dump",
     "explain",
     "make_room",
     "place",
     "relocate",
+    "shortfall",
     "verify",
     "verify_moves",
     "verify_room",

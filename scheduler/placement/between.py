@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.rules import Cap, Follow, MemberRule, Once, Repel, Spread
-from scheduler.placement.problem import NODE, PlacementProblem
+from scheduler.placement.problem import NODE, AtMostDomains, PlacementProblem, Segments
 
 if TYPE_CHECKING:
     from scheduler.placement.instance import Instance, Ints
@@ -73,6 +73,26 @@ class Following:
     ids: tuple[Ints, ...]
     present: tuple[NDArray[np.bool_], ...]
     first: bool
+
+
+@dataclass(slots=True, eq=False)
+class Few:
+    """Kinds are in so many new domains at most. present: over domains, those that do not count as new."""
+
+    kinds: tuple[int, ...]
+    ids: Ints
+    present: NDArray[np.bool_]
+    new: int
+
+
+@dataclass(slots=True, eq=False)
+class Multiple:
+    """Pods of these kinds in a domain that receives any are so many more than a multiple of the size. over: domains."""
+
+    kinds: tuple[int, ...]
+    ids: Ints
+    size: int
+    more: Ints
 
 
 def side(rule: MemberRule, demand: int) -> tuple[int, ...]:
@@ -138,6 +158,47 @@ def apart(instance: Instance, level: str, most: int, kinds: tuple[int, ...]) -> 
         return
     ids = domain_ids(instance.problem, level)
     limit(instance, dict.fromkeys(kinds, 1), ids, np.full(int(ids.max(initial=-1)) + 1, most, dtype=np.int64))
+
+
+def few(instance: Instance, rule: AtMostDomains, kinds: tuple[int, ...]) -> None:
+    """These kinds are in at most so many domains."""
+    present = set(rule.present)
+    if not kinds:
+        return
+    if rule.limit == 1 and not present:
+        instance.together(rule.level, kinds)
+        return
+    ids, count = _labelled(instance, rule.level, kinds)
+    there = np.zeros(count, dtype=np.bool_)
+    there[[domain for domain in present if domain < count]] = True
+    new = rule.limit - len(present)
+    if new > 0 and count:
+        instance.few.append(Few(kinds, ids, there, new))
+        return
+    barred = ~there[np.maximum(ids, 0)] if count and new == 0 else np.ones(ids.size, dtype=np.bool_)
+    for kind in kinds:
+        instance.kinds[kind].cap[barred] = 0
+
+
+def multiple(instance: Instance, rule: Segments, kinds: tuple[int, ...]) -> None:
+    """These kinds come in multiples to each domain."""
+    if not kinds:
+        return
+    ids, count = _labelled(instance, rule.level, kinds)
+    more = np.zeros(count, dtype=np.int64)
+    for domain, pods in rule.present:
+        if domain < count:
+            more[domain] = -pods % rule.size
+    if rule.size > 1:
+        instance.multiples.append(Multiple(kinds, ids, rule.size, more))
+
+
+def _labelled(instance: Instance, level: str, kinds: tuple[int, ...]) -> tuple[Ints, int]:
+    """Keep kinds away from nodes without the label; return the domains, and how many there are."""
+    ids = domain_ids(instance.problem, level)
+    for kind in kinds:
+        instance.kinds[kind].cap[ids < 0] = 0
+    return ids, int(ids.max(initial=-1)) + 1
 
 
 def _repel(instance: Instance, rule: Repel) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from scheduler.placement.between import Following, Spreading
 from scheduler.placement.counting import segment_sums
+from scheduler.placement.devices import alone, left_of
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.standing import held
 
@@ -29,6 +30,31 @@ class Board:
         self.x = np.zeros((len(instance.kinds), instance.size), dtype=np.int64)
         self._caps = caps
         self._unpaid = [part.pays.copy() for part in instance.shared]
+        self._bins = {name: pool.free.copy() for name, pool in instance.pools.items()}
+
+    def copy(self, instance: Instance | None = None) -> Board:
+        """Return a board with the same pods. instance: the same nodes and kinds, seen in other segments."""
+        other = Board(self.instance if instance is None else instance, self._caps)
+        other.free, other.x = self.free.copy(), self.x.copy()
+        other._unpaid = [unpaid.copy() for unpaid in self._unpaid]
+        other._bins = {name: bins.copy() for name, bins in self._bins.items()}
+        return other
+
+    def part(self, instance: Instance, nodes: NDArray[np.intp]) -> Board:
+        """Return a board of some nodes with the pods that are there; `instance` has these nodes only."""
+        other = Board(instance, [cap[nodes] for cap in self._caps])
+        other.free, other.x = self.free[:, nodes].copy(), self.x[:, nodes].copy()
+        other._unpaid = [unpaid[nodes] for unpaid in self._unpaid]
+        other._bins = {name: bins[:, nodes] for name, bins in self._bins.items()}
+        return other
+
+    def take_over(self, other: Board, nodes: NDArray[np.intp]) -> None:
+        """Add the pods that another board holds on these nodes more than this one."""
+        more = other.x if other.x.shape[1] == nodes.size else other.x[:, nodes]
+        more = more - self.x[:, nodes]
+        for number in np.flatnonzero(more.any(axis=1)).tolist():
+            used = more[number] > 0
+            self.put(number, nodes[used], more[number, used])
 
     def cap(self, number: int) -> Ints:
         """Return the pods of a kind that each node still takes, limits and shares of domains aside."""
@@ -51,6 +77,8 @@ class Board:
             np.minimum(cap, less.get(row, self.free[row]) // kind.need[row], out=cap)
         for left in less.values():
             cap[left < 0] = 0
+        if kind.ask is not None:
+            np.minimum(cap, alone(self._bins[kind.ask.pool], kind.ask), out=cap)
         for kinds, limit in instance.node_limits:
             if number in kinds:
                 np.minimum(cap, limit - self.x[list(kinds)].sum(axis=0), out=cap)
@@ -75,6 +103,18 @@ class Board:
                 paying = nodes[unpaid[nodes]]
                 self.free[part.row, paying] -= part.amount
                 unpaid[paying] = False
+        if kind.ask is not None:
+            self._take_devices(kind.ask.pool, nodes)
+
+    def _take_devices(self, pool: str, nodes: NDArray[np.intp]) -> None:
+        """Lay out anew all that is on these nodes: whoever is placed later may need another layout."""
+        untouched, kinds = self.instance.pools[pool].free, self.instance.kinds
+        asking = [(number, kind.ask) for number, kind in enumerate(kinds) if kind.ask and kind.ask.pool == pool]
+        for node in nodes.tolist():
+            taken = [(ask, int(self.x[number, node])) for number, ask in asking if self.x[number, node]]
+            left = left_of(untouched[:, node].tolist(), taken)
+            assert left is not None  # `room` and a draft hold only what fits
+            self._bins[pool][:, node] = left
 
     def _hosting(self, kinds: Sequence[int], ids: Ints | None) -> Flags:
         """Return the nodes in whose domain any of the kinds is."""

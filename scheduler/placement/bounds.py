@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.placement.between import Following
+from scheduler.placement.between import Following, Multiple
 from scheduler.placement.counting import keep, kept, limits_of, segment_sums
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.levelling import Pairs, ceilings, nested, rooms, widest_first
@@ -32,8 +32,9 @@ def bound(instance: Instance) -> Bounds:
     """Return the bounds of every segment."""
     count = instance.segment_count
     fits = np.zeros((len(instance.kinds), count), dtype=np.int64)
+    known: dict[tuple[bytes, int], Ints] = {}
     for number in range(len(instance.kinds)):
-        fits[number] = most(instance, number)
+        fits[number] = most(instance, number, known)
     alive = np.ones(count, dtype=np.bool_)
     needed = _least(instance)
     for number in range(len(instance.kinds)):
@@ -50,8 +51,8 @@ def bound(instance: Instance) -> Bounds:
     return Bounds(fits, alive, room)
 
 
-def most(instance: Instance, number: int) -> Ints:
-    """Return a number for each segment that no placement of the kind exceeds."""
+def most(instance: Instance, number: int, known: dict[tuple[bytes, int], Ints] | None = None) -> Ints:
+    """Return a number for each segment that no placement of the kind exceeds. known: what kinds have in common."""
     kind = instance.kinds[number]
     best = segment_sums(kind.cap, instance.segments, instance.segment_count)
     tops = [kept(instance, kind, kind.cap, p.ids, p.limits // p.weights[number]) for p in limits_of(instance, number)]
@@ -65,11 +66,33 @@ def most(instance: Instance, number: int) -> Ints:
         best = np.minimum(best, segment_sums(top, instance.segments, instance.segment_count))
     for kinds, ids in instance.partial:
         if number in kinds:
-            best = np.minimum(best, _largest(instance, kind.cap, ids, 1))
+            key = (kind.cap.tobytes(), id(ids))
+            known = {} if known is None else known
+            if key not in known:
+                known[key] = _largest(instance, kind.cap, ids, 1)
+            best = np.minimum(best, known[key])
+    for few in instance.few:
+        if number in few.kinds:
+            there = few.present[np.maximum(few.ids, 0)]
+            fits = segment_sums(np.where(there, kind.cap, 0), instance.segments, instance.segment_count)
+            best = np.minimum(best, fits + _largest(instance, np.where(there, 0, kind.cap), few.ids, few.new))
+    for multiple in instance.multiples:
+        if multiple.kinds == (number,):
+            best = np.minimum(best, _multiples(instance, multiple, kind.cap))
     for follow in instance.follows:
         if number in follow.followers:
             best = np.minimum(best, _behind(instance, follow, kind.cap))
     return best
+
+
+def _multiples(instance: Instance, part: Multiple, cap: Ints) -> Ints:
+    """Return how many pods fit when each domain takes as many as make a multiple."""
+    pairs = Pairs.make(part.ids, instance.segments)
+    more = part.more[pairs.domain]
+    fits = pairs.sums(cap) - more
+    return segment_sums(
+        np.where(fits >= 0, fits // part.size * part.size + more, 0), pairs.segment, instance.segment_count
+    )
 
 
 def _behind(instance: Instance, rule: Following, cap: Ints) -> Ints:

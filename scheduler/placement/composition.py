@@ -9,17 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduler.placement.problem import AtMost, Minimum, PlacementProblem
+from scheduler.placement import parts as trees
+from scheduler.placement.problem import AtMost, Minimum, Parts, PlacementProblem, Segments, all_demands
 
 
 @dataclass(slots=True)
 class Composition:
-    """lows <= pods <= highs for each demand; floors: (demands, at least); ceilings: (weights, at most)."""
+    """lows <= pods <= highs for each demand; floors: (demands, at least); ceilings: (weights, at most).
+
+    parts: as asked. Among the floors are those that parts and segments force.
+    """
 
     lows: list[int]
     highs: list[int]
     floors: list[tuple[tuple[int, ...], int]]
     ceilings: list[tuple[dict[int, int], int]]
+    parts: tuple[Parts, ...] = ()
 
     @classmethod
     def of(cls, problem: PlacementProblem, fits: Sequence[int]) -> Composition:
@@ -35,8 +40,22 @@ class Composition:
             for demand, weight in weights.items():
                 highs[demand] = max(0, min(highs[demand], limit // weight))
         lows = [demand.minimum for demand in problem.demands]
+        parts = tuple(rule for rule in problem.rules if isinstance(rule, Parts))
+        for rule in parts:
+            floors.extend(trees.forced(rule.parts, rule.least, lows))
         floors.sort(key=lambda floor: len(floor[0]))
-        return cls(lows, highs, [floor for floor in floors if floor[1] > 0], ceilings)
+        found = cls(lows, highs, [floor for floor in floors if floor[1] > 0], ceilings, parts)
+        found._round_up([rule for rule in problem.rules if isinstance(rule, Segments)], problem)
+        return found
+
+    def _round_up(self, rules: Sequence[Segments], problem: PlacementProblem) -> None:
+        """Raise what is needed of demands that come in multiples, by the largest multiple last."""
+        for rule in sorted(rules, key=lambda rule: rule.size):
+            demands = tuple(sorted(all_demands(problem, rule.demands)))
+            least = self.least(demands)
+            if not any(pods for _, pods in rule.present) and least % rule.size:
+                self.floors.append((demands, least + rule.size - least % rule.size))
+                self.floors.sort(key=lambda floor: len(floor[0]))
 
     def holds(self, counts: Sequence[int]) -> bool:
         """Whether these numbers keep every row."""
@@ -44,6 +63,7 @@ class Composition:
             all(low <= n <= high for low, n, high in zip(self.lows, counts, self.highs, strict=True))
             and all(sum(counts[d] for d in demands) >= count for demands, count in self.floors)
             and all(sum(w * counts[d] for d, w in weights.items()) <= limit for weights, limit in self.ceilings)
+            and all(trees.whole(rule.parts, rule.least, counts) for rule in self.parts)
         )
 
     def contradicts(self, highs: Sequence[int] | None = None) -> bool:
@@ -67,9 +87,10 @@ class Composition:
     def preferred(self) -> list[int] | None:
         """Return the numbers that the minimums ask for, earlier demands first; None when taking them so fails."""
         counts = list(self.lows)
-        for demands, count in self.floors:
+        meant = [floor for rule in self.parts for floor in trees.wanted(rule.parts, rule.least, counts, self.highs)]
+        for demands, count in [*meant, *self.floors]:
             missing = count - sum(counts[d] for d in demands)
-            for demand in demands:
+            for demand in sorted(demands, key=lambda d: counts[d] == 0) if self.parts else demands:
                 if missing <= 0:
                     break
                 more = min(missing, self.room(counts, demand))
@@ -89,16 +110,30 @@ class Composition:
             missing -= more
 
     def trim(self, counts: list[int]) -> None:
-        """Take away, later demands first, what no minimum asks for."""
+        """Take away, later parts and demands first, what no minimum asks for."""
+        for part in trees.every(self.parts):
+            left = [0 if demand in part.demands else count for demand, count in enumerate(counts)]
+            if left != counts and self._enough(left):
+                counts[:] = left
         for demand in reversed(range(len(counts))):
             counts[demand] -= max(0, self.spare(counts, demand))
 
+    def _enough(self, counts: Sequence[int]) -> bool:
+        return (
+            all(low <= n for low, n in zip(self.lows, counts, strict=True))
+            and all(sum(counts[d] for d in demands) >= count for demands, count in self.floors)
+            and all(trees.whole(rule.parts, rule.least, counts) for rule in self.parts)
+        )
+
     def spare(self, counts: Sequence[int], demand: int) -> int:
-        """How many pods of a demand could go without breaking a minimum."""
+        """How many pods of a demand could go without breaking a minimum; no part goes with them."""
         left = counts[demand] - self.lows[demand]
         for demands, count in self.floors:
             if demand in demands:
                 left = min(left, sum(counts[d] for d in demands) - count)
+        for part in trees.every(self.parts):
+            if demand in part.demands:
+                left = min(left, sum(counts[d] for d in part.demands) - max(1, part.minimum))
         return left
 
     def least(self, demands: Sequence[int]) -> int:
@@ -113,11 +148,23 @@ class Composition:
             best = max(best, base - have + max(have, count - outside))
         return best
 
+    def forced(self, placed: int | None = None) -> list[int]:
+        """Return pods of each demand that every answer has (that places a given demand), as far as single rows tell."""
+        lows, floors = list(self.lows), list(self.floors)
+        for part in trees.every(self.parts) if placed is not None else ():
+            if placed in part.demands:
+                floors.extend(trees.forced((part,), 1, lows))
+        for demands, count in floors:
+            total = sum(self.highs[d] for d in demands)
+            for demand in demands:
+                lows[demand] = max(lows[demand], count - total + self.highs[demand])
+        return lows
+
     @property
     def fixed(self) -> bool:
-        """Whether limits play no part, so that adding pods one demand at a time reaches the most."""
-        return not self.ceilings
+        """Whether limits and parts play no role, so that adding pods one demand at a time reaches the most."""
+        return not self.ceilings and not self.parts
 
     def single(self) -> bool:
         """Whether there is one demand, for which every greedy choice is exact."""
-        return len(self.lows) == 1
+        return len(self.lows) == 1 and not self.parts

@@ -6,18 +6,19 @@ hold the gang and its "no" often covers others), and when the answer counts as p
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.placement.bounds import Bounds
+from scheduler.placement.composition import Composition
 from scheduler.placement.cpsat import LARGEST_MODEL, Clock, Model, Result, Status
 from scheduler.placement.greedy import Draft, settle
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.patterns import Classes, classify
-from scheduler.placement.problem import Method
+from scheduler.placement.problem import Method, Part
 from scheduler.placement.rows import Cells, cells_of, domain_rows
 from scheduler.placement.standing import grouping
 
@@ -48,15 +49,23 @@ class _Search:
     runs: int = 0
 
 
-def solve(instance: Instance, bounds: Bounds, draft: Draft | None, methods: Collection[Method]) -> Found:
+def solve(
+    instance: Instance,
+    bounds: Bounds,
+    draft: Draft | None,
+    methods: Collection[Method],
+    clock: Clock | None = None,
+) -> Found:
     """Return the exact answer, or the best known when the budget ends. `draft`: the incumbent to beat."""
     problem = instance.problem
-    search = _Search(instance, bounds, methods, Clock(problem.budget, problem.seed), draft, "greedy")
+    clock = clock or Clock(problem.budget, problem.seed)
+    search = _Search(instance, bounds, methods, clock, draft, "greedy")
     ids = instance.segment_ids()
     segments = [int(s) for s in np.lexsort((-bounds.room,)) if bounds.alive[s]]
     alive = (ids >= 0) & bounds.alive[np.maximum(ids, 0)]
     group = grouping(instance)
-    simple = "pattern" in methods and not instance.shared and int(group.max(initial=0)) < _GROUPS
+    several = any(sum(k.ask is not None and k.ask.pool == name for k in instance.kinds) > 1 for name in instance.pools)
+    simple = "pattern" in methods and not instance.shared and not several and int(group.max(initial=0)) < _GROUPS
     classes = _classes(instance, alive, group) if simple else None
     refused: list[Ints] = []
     for segment in segments:
@@ -120,7 +129,26 @@ def composition_rows(instance: Instance, model: Model) -> list[int]:
         model.row([counts[d] for d in demands], [1] * len(demands), count, None)
     for weights, limit in composition.ceilings:
         model.row([counts[d] for d in weights], list(weights.values()), None, limit)
+    for rule in composition.parts:
+        _part_rows(composition, model, counts, rule.parts, rule.least, None)
     return counts
+
+
+def _part_rows(
+    composition: Composition, model: Model, counts: list[int], parts: Sequence[Part], least: int, within: int | None
+) -> None:
+    """Each part is whole or absent; at least so many are placed. within: whether what they are of is placed."""
+    flags = [model.variable(0, 1) for _ in parts]
+    if within is None:
+        model.row(flags, [1] * len(flags), least, None)
+    else:
+        model.row([*flags, within], [*[1] * len(flags), -least], 0, None)
+    for part, flag in zip(parts, flags, strict=True):
+        demands = tuple(dict.fromkeys(part.demands))
+        mine = [counts[d] for d in demands]
+        model.row([*mine, flag], [*[1] * len(mine), -sum(composition.highs[d] for d in demands)], None, 0)
+        model.row([*mine, flag], [*[1] * len(mine), -max(1, part.minimum)], 0, None)
+        _part_rows(composition, model, counts, part.parts, part.least, flag)
 
 
 def demand_rows(instance: Instance, model: Model, best: Draft | None = None) -> list[int]:
@@ -130,7 +158,7 @@ def demand_rows(instance: Instance, model: Model, best: Draft | None = None) -> 
         if best is not None:
             model.row(counts, [1] * len(counts), sum(best.counts) + 1, None)
         model.maximize(counts)
-    elif instance.open and composition.lows != composition.highs:
+    elif (instance.open or composition.parts) and composition.lows != composition.highs:
         model.minimize(counts)
     return counts
 
@@ -237,6 +265,7 @@ def _by_integers(search: _Search, segment: int, nodes: NDArray[np.bool_]) -> Sta
         placed = list(variables[number].values())
         model.row([*placed, *mine], [*[1] * len(placed), *[-1] * len(mine)], 0, 0)
     _node_rows(instance, model, variables, caps, nodes)
+    _device_rows(instance, model, variables, caps)
     domain_rows(instance, model, cells_of(model, variables, caps, grouping(instance)))
     result = model.solve(search.clock)
     if result.status not in (Status.FOUND, Status.BETTER):
@@ -271,6 +300,34 @@ def _node_rows(
                 held = [*(variables[n][node] for n in here), *(flag for _, flag in flags)]
                 model.row(held, needs, None, int(instance.free[row, node]))
     apart_rows(instance, model, variables, caps, nodes)
+
+
+def _device_rows(instance: Instance, model: Model, variables: list[dict[int, int]], caps: list[Ints]) -> None:
+    """Which device each pod takes, where pods of several kinds could meet on the devices of a node.
+
+    One kind alone is settled by its cap.
+    """
+    for name, pool in instance.pools.items():
+        asks = {number: kind.ask for number, kind in enumerate(instance.kinds) if kind.ask and kind.ask.pool == name}
+        for node in range(instance.size):
+            here = [number for number in asks if node in variables[number]]
+            if len(here) < 2:
+                continue
+            free = pool.free[:, node].tolist()
+            taken: list[tuple[list[int], list[int]]] = [([], []) for _ in free]
+            for number in here:
+                ask = asks[number]
+                seats = []
+                for rest, (held, weights) in zip(free, taken, strict=True):
+                    most = min(rest // ask.amount, int(caps[number][node]))
+                    if most:
+                        seats.append(model.variable(0, most))
+                        held.append(seats[-1])
+                        weights.append(ask.amount)
+                model.row([*seats, variables[number][node]], [*[1] * len(seats), -ask.count], 0, 0)
+            for rest, (held, weights) in zip(free, taken, strict=True):
+                if model.most(held, weights) > rest:
+                    model.row(held, weights, None, rest)
 
 
 def apart_rows(

@@ -17,25 +17,35 @@ from numpy.typing import NDArray
 from scheduler.model.rules import Once
 from scheduler.placement.between import (
     Exclusion,
+    Few,
     Following,
     Limit,
+    Multiple,
     Shared,
     Spreading,
     add,
     apart,
     domain_ids,
     extra_rows,
+    few,
+    multiple,
     side,
 )
 from scheduler.placement.composition import Composition
+from scheduler.placement.devices import alone
 from scheduler.placement.problem import (
     NODE,
     SLOTS,
     Apart,
     AtMost,
+    AtMostDomains,
     Demand,
+    DeviceAsk,
+    Devices,
     Minimum,
+    Parts,
     PlacementProblem,
+    Segments,
     Within,
     all_demands,
 )
@@ -55,6 +65,7 @@ class Kind:
     cap: Ints
     scores: Ints | None
     per_node: int | None
+    ask: DeviceAsk | None = None
 
     @property
     def total(self) -> int:
@@ -68,7 +79,8 @@ class Instance:
 
     free: rows (requested resources, then slots) by nodes, not negative. segments: the number of the one domain that
     each node belongs to, -1 for none, None when there is no such rule. node_limits: (kinds, limit). partial: one-domain
-    rules of some kinds only, (kinds, ids). soft: domains that are preferred. The rest: see `between`.
+    rules of some kinds only, (kinds, ids). soft: domains that are preferred, wide ones first. pools: devices that are
+    asked for; the sum of what is left of them is a row too. The rest: see `between`.
     """
 
     problem: PlacementProblem
@@ -88,7 +100,11 @@ class Instance:
     shared: list[Shared] = field(default_factory=list)
     spreads: list[Spreading] = field(default_factory=list)
     follows: list[Following] = field(default_factory=list)
+    few: list[Few] = field(default_factory=list)
+    multiples: list[Multiple] = field(default_factory=list)
     hard: list[str] = field(default_factory=list)
+    levels: dict[str, Ints] = field(default_factory=dict)
+    pools: dict[str, Devices] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -99,12 +115,13 @@ class Instance:
     def countable(self) -> bool:
         """Whether sums decide it: one kind, and at most one rule over domains that are not nodes."""
         rules = len(self.domain_limits) + len(self.spreads)
-        return len(self.kinds) == 1 and not self.partial and not self.follows and rules <= 1
+        other = self.partial or self.follows or self.few or self.multiples
+        return len(self.kinds) == 1 and not other and rules <= 1
 
     @property
     def open(self) -> bool:
         """Whether taking pods away may break a rule other than a minimum."""
-        return bool(self.spreads or self.follows)
+        return bool(self.spreads or self.follows or self.multiples)
 
     def kinds_of(self, demands: Iterable[int]) -> tuple[int, ...]:
         """Return the kinds of these demands."""
@@ -115,10 +132,16 @@ class Instance:
         if len(kinds) == len(self.kinds):
             self.hard.append(level)
         elif kinds:
-            ids = domain_ids(self.problem, level)
+            ids = self.ids_of(level)
             self.partial.append((kinds, ids))
             for kind in kinds:
                 self.kinds[kind].cap[ids < 0] = 0
+
+    def ids_of(self, level: str) -> Ints:
+        """Return the domain of every node, the same array for the same level."""
+        if level not in self.levels:
+            self.levels[level] = domain_ids(self.problem, level)
+        return self.levels[level]
 
     def segment_ids(self) -> NDArray[np.int64]:
         """Return the segment of every node; one segment when there is no rule."""
@@ -150,11 +173,14 @@ def build(problem: PlacementProblem) -> Instance:
     once = [rule for rule in problem.rules if isinstance(rule, Once) and rule.amount and rule.demands]
     asked = sorted({*asked, *(problem.nodes.resources.index(rule.resource) for rule in once)})
     caps = extra_rows(problem)
-    free = np.empty((len(asked) + len(caps) + 1, len(problem.nodes.names)), dtype=np.int64)
+    pools = sorted({demand.devices.pool for demand in demands if demand.devices is not None})
+    free = np.empty((len(asked) + len(caps) + len(pools) + 1, len(problem.nodes.names)), dtype=np.int64)
     for place, row in enumerate(asked):
         np.maximum(problem.nodes.free[row], 0, out=free[place])
     for place, cap in enumerate(caps, start=len(asked)):
         free[place] = cap.limits[: free.shape[1]]
+    for place, name in enumerate(pools, start=len(asked) + len(caps)):
+        free[place] = problem.nodes.devices[name].free.sum(axis=0)
     np.maximum(problem.nodes.slots, 0, out=free[-1])
     rows = tuple(problem.nodes.resources[row] for row in asked)
     shared = [Shared((), rows.index(rule.resource), rule.amount, ~rule.already) for rule in once]
@@ -163,17 +189,23 @@ def build(problem: PlacementProblem) -> Instance:
     kinds = []
     for number, group in enumerate(members):
         weights = [dict(rule.weights).get(group[0], 0) for rule in caps]
-        need = np.array([*demands[group[0]].requests[asked].tolist(), *weights, 1], dtype=np.int64)
+        ask = demands[group[0]].devices
+        taken = [ask.amount * ask.count if ask is not None and ask.pool == name else 0 for name in pools]
+        need = np.array([*demands[group[0]].requests[asked].tolist(), *weights, *taken, 1], dtype=np.int64)
         spent = [part for part in shared if number in part.kinds]
-        kinds.append(_kind(demands, tuple(sorted(group, key=lambda d: demands[d].name)), need, free, spent))
+        made = _kind(demands, tuple(sorted(group, key=lambda d: demands[d].name)), need, free, spent)
+        if ask is not None:
+            np.minimum(made.cap, alone(problem.nodes.devices[ask.pool].free, ask), out=made.cap)
+        kinds.append(made)
     instance = Instance(
         problem=problem,
-        rows=(*rows, *(VOLUMES for _ in caps), SLOTS),
+        rows=(*rows, *(VOLUMES for _ in caps), *pools, SLOTS),
         free=free,
         kinds=kinds,
         kind_of=kind_of,
         composition=Composition([], [], [], []),
         shared=shared,
+        pools={name: problem.nodes.devices[name] for name in pools},
     )
     _rules(instance)
     instance.composition = Composition.of(problem, [instance.kinds[kind].total for kind in kind_of])
@@ -196,12 +228,13 @@ def _merge(problem: PlacementProblem) -> list[int]:
 def _signature(problem: PlacementProblem, number: int, demand: Demand) -> tuple[object, ...]:
     sides: list[int] = []
     for rule in problem.rules:
-        if isinstance(rule, Within | Apart):
+        if isinstance(rule, Within | Apart | AtMostDomains | Segments):
             sides.append(rule.demands is None or number in rule.demands)
-        elif not isinstance(rule, Minimum | AtMost):
+        elif not isinstance(rule, Minimum | AtMost | Parts):
             sides.extend(side(rule, number))
     return (
         demand.requests.tobytes(),
+        demand.devices,
         None if demand.mask is None else demand.mask.tobytes(),
         None if demand.scores is None else demand.scores.tobytes(),
         None if demand.max_per_node is None else number,
@@ -228,25 +261,30 @@ def _kind(
     np.minimum(cap, min(most, 2**31), out=cap)
     if demand.mask is not None:
         cap *= demand.mask
-    return Kind(members, need, rows, cap, demand.scores, demand.max_per_node)
+    return Kind(members, need, rows, cap, demand.scores, demand.max_per_node, demand.devices)
 
 
 def _rules(instance: Instance) -> None:
     """Sort the rules by what the searches do with them, and lower the caps by those that one kind feels alone."""
     problem = instance.problem
     for rule in problem.rules:
-        if isinstance(rule, Minimum | AtMost | Once):
+        if isinstance(rule, Minimum | AtMost | Once | Parts):
             continue
-        if not isinstance(rule, Apart | Within):
+        if not isinstance(rule, Apart | Within | AtMostDomains | Segments):
             add(instance, rule)
             continue
         kinds = instance.kinds_of(all_demands(problem, rule.demands))
         if isinstance(rule, Apart):
             apart(instance, rule.level, rule.limit, kinds)
+        elif isinstance(rule, AtMostDomains):
+            few(instance, rule, kinds)
+        elif isinstance(rule, Segments):
+            multiple(instance, rule, kinds)
         elif rule.hard:
             instance.together(rule.level, kinds)
         elif len(kinds) == len(instance.kinds):
             instance.soft.append(domain_ids(problem, rule.level))
+    instance.soft.sort(key=lambda ids: int(ids.max(initial=-1)))
     if instance.hard:
         _segment(instance, instance.hard)
 

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.placement.moves import MoveProblem, Together
-from scheduler.placement.problem import PlacementProblem
-from scheduler.placement.room_order import in_order
-from scheduler.placement.victims import AtMostEvicted, RunningGang, VictimProblem
+from scheduler.placement.room_order import in_order, part_of
+from scheduler.placement.victims import AtMostEvicted, VictimProblem
 
 
 def arranged(problem: MoveProblem) -> tuple[MoveProblem, list[int]]:
@@ -72,25 +71,11 @@ def _masks(problem: MoveProblem) -> list[NDArray[np.bool_]]:
 
 def _without(room: VictimProblem, kept: list[int], stuck: set[int]) -> tuple[VictimProblem, set[int]]:
     """Return the question where those who are stuck are fixed members, and the gangs that are left."""
-    new = {old: place for place, old in enumerate(kept)}
-
-    def of(residents: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(new[resident] for resident in residents if resident in new)
-
     gangs, left = [], set()
     for number, gang in enumerate(room.gangs):
-        if not of(gang.residents):
-            continue
-        left.add(number)
-        roles = tuple((of(residents), least - len(stuck.intersection(residents))) for residents, least in gang.roles)
-        fixed = gang.fixed + len(stuck.intersection(gang.residents))
-        gangs.append(RunningGang(of(gang.residents), gang.minimum, roles, fixed, gang.priority))
-    rows = tuple(AtMostEvicted(of(row.residents), row.most) for row in room.rows if isinstance(row, AtMostEvicted))
-    refine = room.refine
-
-    def exact(gone: frozenset[int]) -> PlacementProblem:
-        assert refine is not None
-        return refine(frozenset(kept[resident] for resident in gone))
-
-    residents = tuple(room.residents[old] for old in kept)
-    return VictimProblem(room.problem, residents, tuple(gangs), rows, None if refine is None else exact), left
+        fixed = len(stuck.intersection(gang.residents))
+        if fixed < len(gang.residents):
+            left.add(number)
+        roles = tuple((residents, least - len(stuck.intersection(residents))) for residents, least in gang.roles)
+        gangs.append(replace(gang, roles=roles, fixed=gang.fixed + fixed))
+    return part_of(replace(room, gangs=tuple(gangs)), kept), left

@@ -6,9 +6,10 @@ A problem asks for pods on nodes. Identical pods are one `Demand`; how many of e
 nothing here costs per pod. Without `maximize` an answer places no more than is asked for: taking any one pod away
 would break a rule. With it, the answer places as many pods as it can, never fewer than the minimums.
 
-Most rules are closed downwards (a part of what may run may run). The minimums are not, nor are `Follow` (what others
-follow may be taken away) and `Spread` (the emptiest domain may become emptier): after a search took pods away, these
-two must be looked at again. A problem with one of them is called open.
+Most rules are closed downwards (a part of what may run may run). The minimums are not, nor are `Parts` (numbers of pods
+alone, like the minimums), `Follow` (what others follow may be taken away), `Spread` (the emptiest domain may become
+emptier) and `Segments`: after a search took pods away, the last three must be looked at again. A problem with one of
+these is called open.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 from scheduler.model.rules import Cap, Follow, MemberRule, Once, Repel, Spread
 
 Objective: TypeAlias = Literal["scores", "pack", "spread"]
-Method: TypeAlias = Literal["counting", "greedy", "pattern", "integer"]
+Method: TypeAlias = Literal["counting", "greedy", "master", "pattern", "integer"]
 
 NODE = ""
 """The level whose domains are the nodes themselves."""
@@ -40,11 +41,33 @@ class UnsupportedRule(BadProblem):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Devices:
+    """A pool: the devices of one sort on every node, as bins of one size.
+
+    free: devices by nodes, what is left of each; 0 where a node has fewer devices. size: of an untouched device. What
+    a partitioned device offers (MIG) is a pool of its own for each profile, in which devices are taken whole.
+    """
+
+    free: NDArray[np.int64]
+    size: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAsk:
+    """One pod takes `amount` of `count` different devices of a pool: whole devices, or a share of a single one."""
+
+    pool: str
+    amount: int
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class NodeView:
     """The nodes as a problem sees them. Arrays are read, never written.
 
     free: resources by nodes; where it is negative, the node takes nothing that asks for that resource.
     domains: for each level the number of every node's domain, -1 where the node carries no such label.
+    devices: pools of devices; a demand takes from one of them by `Demand.devices`, not by its requests.
     """
 
     names: Sequence[str]
@@ -53,6 +76,7 @@ class NodeView:
     slots: NDArray[np.int64]
     domains: Mapping[str, NDArray[np.int32]] = field(default_factory=dict)
     domain_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    devices: Mapping[str, Devices] = field(default_factory=dict)
 
     def domain_name(self, level: str, number: int) -> str:
         """Return the name of a domain, or its number when it has none."""
@@ -74,6 +98,7 @@ class Demand:
     mask: NDArray[np.bool_] | None = None
     scores: NDArray[np.int64] | None = None
     max_per_node: int | None = None
+    devices: DeviceAsk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +138,50 @@ class Apart:
     demands: tuple[int, ...] | None = None
 
 
-Rule: TypeAlias = Minimum | AtMost | Within | Apart | MemberRule
+@dataclass(frozen=True, slots=True)
+class AtMostDomains:
+    """The pods of these demands (None: of all) are in at most `limit` domains; nodes without the label host none.
+
+    present: domains in which such pods are already; they count as soon as one pod is placed.
+    """
+
+    level: str
+    limit: int
+    demands: tuple[int, ...] | None = None
+    present: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Segments:
+    """In each domain that receives any, the number of pods of these demands (None: of all) is a multiple of `size`,
+    those in `present` (domain, pods already there) included; nodes without the label host none."""
+
+    level: str
+    size: int
+    demands: tuple[int, ...] | None = None
+    present: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """No pod of `demands` is placed, or at least `minimum` of them are, and at least `least` of `parts` (whose demands
+    are among these, and which share none) are placed. A part is placed when a pod of its demands is."""
+
+    demands: tuple[int, ...]
+    minimum: int = 0
+    parts: tuple[Part, ...] = ()
+    least: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Each part is whole or absent, and at least `least` of them are placed. Parts do not share demands."""
+
+    parts: tuple[Part, ...]
+    least: int
+
+
+Rule: TypeAlias = Minimum | AtMost | Within | Apart | AtMostDomains | Segments | Parts | MemberRule
 """Those of one question alone, and those that plugins state (`scheduler.model.rules`)."""
 
 
@@ -148,11 +216,15 @@ Counts: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """optimal: with `maximize`, no placement holds more pods, and that is proven; else True."""
+    """optimal: with `maximize`, no placement holds more pods, and that is proven; else True.
+
+    kept: the numbers of the rules that are preferred (`Within`, not hard) and hold.
+    """
 
     counts: Counts
     method: Method
     optimal: bool = True
+    kept: tuple[int, ...] = ()
 
     def placed(self, demand: int) -> int:
         """How many pods of a demand are placed."""
@@ -211,9 +283,10 @@ class Infeasible:
 class Explanation:
     """relaxations: the smallest sets of restrictions without which it fits; empty: none of up to three helps.
 
-    A restriction is a resource, "pods" (slots), "topology", "apart", "ports/anti-affinity", "affinity", "spread",
-    "volumes", "masks" or "limits". wider: (level, wider level): it would fit if the one were the other. placeable: so
-    many fit of `needed`, None: not known.
+    A restriction is a resource, "pods" (slots), "topology" (of several levels: "topology LEVEL"), "atMostDomains",
+    "segments", "minimum parts", "apart", "ports/anti-affinity", "affinity", "spread", "volumes", "masks", "devices" or
+    "limits". wider: (level, wider level): it would fit if the one were the other. placeable: so many fit of `needed`,
+    None: not known. more: (level, limit of domains, limit that would do). fewer: (parts needed, as many as would do).
     """
 
     relaxations: tuple[tuple[str, ...], ...]
@@ -221,6 +294,8 @@ class Explanation:
     placeable: int | None
     needed: int
     complete: bool
+    more: tuple[tuple[str, int, int], ...] = ()
+    fewer: tuple[tuple[int, int], ...] = ()
 
 
 class PlacementBug(RuntimeError):
@@ -248,6 +323,8 @@ def check_problem(problem: PlacementProblem) -> None:
         raise BadProblem(f"nodes.slots: shape {nodes.slots.shape} is not ({size},)")
     if problem.objective not in ("scores", "pack", "spread"):
         raise BadProblem(f"objective: {problem.objective!r} is not scores, pack or spread")
+    for name, pool in nodes.devices.items():
+        _check_pool(pool, size, f"nodes.devices[{name!r}]")
     names: set[str] = set()
     for demand in problem.demands:
         where = f"demand {demand.name!r}"
@@ -265,8 +342,33 @@ def check_problem(problem: PlacementProblem) -> None:
         for field_name, row in (("mask", demand.mask), ("scores", demand.scores)):
             if row is not None and row.shape != (size,):
                 raise BadProblem(f"{where}.{field_name}: shape {row.shape} is not ({size},)")
+        if demand.devices is not None:
+            _check_ask(nodes, demand.devices, f"{where}.devices")
     for number, rule in enumerate(problem.rules):
         _check_rule(problem, rule, f"rule {number} ({type(rule).__name__})")
+
+
+def _check_pool(pool: Devices, size: int, where: str) -> None:
+    if pool.free.ndim != 2 or pool.free.shape[1] != size:
+        raise BadProblem(f"{where}.free: shape {pool.free.shape} is not devices by {size} nodes")
+    if pool.size < 1:
+        raise BadProblem(f"{where}.size: {pool.size} is less than 1")
+    if int(pool.free.min(initial=0)) < 0 or int(pool.free.max(initial=0)) > pool.size:
+        raise BadProblem(f"{where}.free: not between 0 and the size {pool.size}")
+
+
+def _check_ask(nodes: NodeView, ask: DeviceAsk, where: str) -> None:
+    pool = nodes.devices.get(ask.pool)
+    if pool is None:
+        raise BadProblem(f"{where}.pool: there is no pool {ask.pool!r}")
+    if ask.pool in nodes.resources:
+        raise BadProblem(f"{where}.pool: {ask.pool!r} is the name of a resource too")
+    if ask.count < 1:
+        raise BadProblem(f"{where}.count: {ask.count} is less than 1")
+    if not 1 <= ask.amount <= pool.size:
+        raise BadProblem(f"{where}.amount: {ask.amount} is not between 1 and the size {pool.size}")
+    if ask.count > 1 and ask.amount < pool.size:
+        raise BadProblem(f"{where}.amount: {ask.count} devices are taken whole, not {ask.amount} of {pool.size} each")
 
 
 def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
@@ -285,11 +387,53 @@ def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
             if limit < 0:
                 raise BadProblem(f"{where}.limit: {limit} is negative")
             _check_level(problem, level, where)
+        case AtMostDomains() | Segments():
+            used = _check_domain_rule(problem, rule, where)
+        case Parts(parts, least):
+            used = tuple(demand for part in parts for demand in part.demands)
+            _check_parts(parts, least, where)
         case _:
             used = _check_member_rule(problem, rule, where)
     for demand in used:
         if not 0 <= demand < len(problem.demands):
             raise BadProblem(f"{where}: there is no demand {demand}")
+
+
+def _check_domain_rule(problem: PlacementProblem, rule: AtMostDomains | Segments, where: str) -> tuple[int, ...]:
+    """Return the demands that it names."""
+    _check_level(problem, rule.level, where)
+    if isinstance(rule, AtMostDomains):
+        if rule.limit < 0:
+            raise BadProblem(f"{where}.limit: {rule.limit} is negative")
+        present = rule.present
+    else:
+        if rule.size < 1:
+            raise BadProblem(f"{where}.size: {rule.size} is less than 1")
+        present = tuple(domain for domain, _ in rule.present)
+        if any(pods < 0 for _, pods in rule.present):
+            raise BadProblem(f"{where}.present: negative")
+    if len(set(present)) < len(present):
+        raise BadProblem(f"{where}.present: a domain is named twice")
+    if any(domain < 0 for domain in present):
+        raise BadProblem(f"{where}.present: nodes without the label are no domain")
+    return rule.demands or ()
+
+
+def _check_parts(parts: tuple[Part, ...], least: int, where: str) -> None:
+    if not 0 <= least <= len(parts):
+        raise BadProblem(f"{where}.least: {least} is not between 0 and the {len(parts)} parts")
+    seen: set[int] = set()
+    for number, part in enumerate(parts):
+        here = f"{where}.parts[{number}]"
+        mine = set(part.demands)
+        if seen & mine:
+            raise BadProblem(f"{here}.demands: demand {min(seen & mine)} is in two parts")
+        seen |= mine
+        if part.minimum < 0:
+            raise BadProblem(f"{here}.minimum: {part.minimum} is negative")
+        if not {demand for inner in part.parts for demand in inner.demands} <= mine:
+            raise BadProblem(f"{here}.parts: one of them has a demand that the part has not")
+        _check_parts(part.parts, part.least, here)
 
 
 def _check_member_rule(problem: PlacementProblem, rule: MemberRule, where: str) -> tuple[int, ...]:
@@ -383,11 +527,13 @@ def dump(problem: PlacementProblem, placement: Placement | None = None) -> str:
         domains = {level: int(ids[node]) for level, ids in sorted(problem.nodes.domains.items())}
         free, slots = problem.nodes.free[:, node].tolist(), int(problem.nodes.slots[node])
         lines.append(f"node {node} {problem.nodes.names[node]}: free={free} slots={slots} domains={domains}")
+        for name, pool in sorted(problem.nodes.devices.items()):
+            lines.append(f"  devices {name} of {pool.size}: {pool.free[:, node].tolist()}")
     for number, demand in enumerate(problem.demands):
         mask = None if demand.mask is None else demand.mask[shown].astype(int).tolist()
         lines.append(
             f"demand {number} {demand.name}: requests={demand.requests.tolist()} count={demand.count} "
-            f"minimum={demand.minimum} max_per_node={demand.max_per_node} mask={mask}"
+            f"minimum={demand.minimum} max_per_node={demand.max_per_node} mask={mask} devices={demand.devices}"
         )
     lines.extend(f"rule {rule}" for rule in problem.rules)
     if placement is not None:

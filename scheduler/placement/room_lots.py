@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.placement.victims import AtMostEvicted, MustFree, RunningGang, VictimProblem, WhileOver
+from scheduler.placement.victims import AtMostEvicted, AtMostTaken, MustFree, RunningGang, VictimProblem, WhileOver
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,7 +163,9 @@ def _marks(problem: VictimProblem) -> list[tuple[int, ...]]:
             case AtMostEvicted(residents, _) | WhileOver(residents, _):
                 for resident in residents:
                     found[resident].extend((number, 1))
-            case MustFree(amounts, _):
+            case AtMostTaken(amounts, _) | MustFree(amounts, _):
                 for resident, amount in amounts:
                     found[resident].extend((number, amount))
+                for resident in (row.when or ()) if isinstance(row, MustFree) else ():
+                    found[resident].extend((number, -1))
     return [tuple(mark) for mark in found]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.placement.between import Following, Spreading
+from scheduler.placement.between import Few, Following, Multiple, Spreading
 from scheduler.placement.cpsat import Model
 from scheduler.placement.instance import Instance, Ints
 
@@ -55,6 +55,10 @@ def domain_rows(instance: Instance, model: Model, cells: Cells) -> None:
             model.row(sides, [1, 1], None, 1)
     for spread in instance.spreads:
         _spread(model, cells, spread)
+    for few in instance.few:
+        _few(model, cells, few)
+    for multiple in instance.multiples:
+        _multiple(model, cells, multiple)
     if instance.follows:
         _Order(instance, model, cells).add()
 
@@ -66,6 +70,25 @@ def _receives(model: Model, cells: Cells, here: Sequence[tuple[int, int]]) -> in
         variable, most = cells.pods[kind][group]
         model.row([variable, flag], [1, -most], None, 0)
     return flag
+
+
+def _few(model: Model, cells: Cells, part: Few) -> None:
+    inside = {d: here for d, here in sorted(cells.inside(part.kinds, part.ids).items()) if not part.present[d]}
+    if len(inside) > part.new:
+        used = [_receives(model, cells, here) for here in inside.values()]
+        model.row(used, [1] * len(used), None, part.new)
+
+
+def _multiple(model: Model, cells: Cells, part: Multiple) -> None:
+    """Pods of a domain = size x a number (+ what is missing there, where it receives any)."""
+    for domain, here in sorted(cells.inside(part.kinds, part.ids).items()):
+        variables = [cells.pods[kind][group][0] for kind, group in here]
+        weights = [1] * len(variables)
+        more = int(part.more[domain])
+        most = sum(cells.pods[kind][group][1] for kind, group in here)
+        if more:
+            variables, weights = [*variables, _receives(model, cells, here)], [*weights, -more]
+        model.row([*variables, model.variable(0, most // part.size)], [*weights, -part.size], 0, 0)
 
 
 def _spread(model: Model, cells: Cells, part: Spreading) -> None:

@@ -29,8 +29,10 @@ from scheduler.placement.problem import (
 from scheduler.placement.room import make_room
 from scheduler.placement.room_check import verify_room
 from scheduler.placement.room_lots import spare_of
+from scheduler.placement.room_order import moved_back, part_of
 from scheduler.placement.victims import (
     AtMostEvicted,
+    AtMostTaken,
     MadeRoom,
     MustFree,
     Resident,
@@ -62,6 +64,7 @@ class SinglePods:
         self._names = _ranks(room.residents)
         self._pieces = _Pieces(room)
         self._gone: set[int] = set()
+        self._weighed: dict[tuple[tuple[int, int], ...], Ints] = {}
 
     def ask(
         self,
@@ -109,26 +112,10 @@ class SinglePods:
 
     def _thorough(self, room: VictimProblem, may: Flags) -> MadeRoom | Infeasible:
         """Ask the same of everybody who may still go."""
-        gangs = [gang for number, gang in enumerate(self._gangs) if may[number] and gang.residents]
+        gangs = tuple(gang for number, gang in enumerate(self._gangs) if may[number] and gang.residents)
         order = sorted(resident for gang in gangs for resident in gang.residents)
-        new = {old: place for place, old in enumerate(order)}
-        refine = room.refine
-
-        def back(gone: frozenset[int]) -> PlacementProblem:
-            assert refine is not None
-            return refine(frozenset(order[resident] for resident in gone))
-
-        smaller = VictimProblem(
-            room.problem,
-            tuple(self._residents[old] for old in order),
-            tuple(_renumbered(gang, new) for gang in gangs),
-            tuple(_row(row, new) for row in room.rows),
-            None if refine is None else back,
-        )
-        made = make_room(smaller)
-        if isinstance(made, Infeasible):
-            return made
-        return replace(made, evicted=tuple(order[resident] for resident in made.evicted))
+        made = make_room(part_of(replace(room, gangs=gangs), order))
+        return made if isinstance(made, Infeasible) else moved_back(made, order)
 
     def _quick(self, room: VictimProblem, demand: Demand, may: Flags) -> MadeRoom | Infeasible | None:
         """Return the answer when it is nobody, one piece that is certainly the cheapest, or certainly "no"."""
@@ -173,13 +160,28 @@ class SinglePods:
         for row in room.rows:
             if isinstance(row, MustFree):
                 continue
-            if row.most <= 0 if isinstance(row, AtMostEvicted) else not row.over:
+            if isinstance(row, AtMostTaken):
+                barred |= self._weights(row) > row.most
+            elif row.most <= 0 if isinstance(row, AtMostEvicted) else not row.over:
                 named = np.array(row.residents, dtype=np.int64)
                 barred[named] = True
                 gangs = np.zeros(len(self._gangs), dtype=np.bool_)
                 gangs[pieces.gang[named]] = True
                 barred[len(self._residents) :] |= gangs[pieces.gang[len(self._residents) :]]
         return barred
+
+    def _weights(self, row: AtMostTaken) -> Ints:
+        """Return how much of a row goes with each piece. What the row names is kept: most asks name the same."""
+        amounts = self._weighed.get(row.amounts)
+        if amounts is None:
+            amounts = self._weighed[row.amounts] = np.zeros(len(self._residents), dtype=np.int64)
+            for resident, amount in row.amounts:
+                amounts[resident] = amount
+        left = amounts.copy()
+        left[list(self._gone)] = 0
+        of_gang = np.zeros(len(self._gangs), dtype=np.int64)
+        np.add.at(of_gang, self._pieces.gang[: left.size], left)
+        return np.concatenate([amounts, of_gang[self._pieces.gang[left.size :]]])
 
     def _certain(self, demand: Demand, may_go: Flags, hosts: Flags, best: int) -> bool:
         """Whether no set of several pieces can be cheaper than one piece."""
@@ -303,7 +305,7 @@ def _on(room: VictimProblem, gang: RunningGang) -> list[int]:
 
 def _must(rows: Sequence[RoomRow]) -> bool:
     """Whether nobody must go whatever is free."""
-    return all(row.least <= 0 for row in rows if isinstance(row, MustFree))
+    return all(row.least <= 0 for row in rows if isinstance(row, MustFree) and row.when is None)
 
 
 def _left(gang: RunningGang, gone: set[int]) -> RunningGang:
@@ -312,17 +314,3 @@ def _left(gang: RunningGang, gone: set[int]) -> RunningGang:
         residents=tuple(resident for resident in gang.residents if resident not in gone),
         roles=tuple((tuple(r for r in residents if r not in gone), least) for residents, least in gang.roles),
     )
-
-
-def _renumbered(gang: RunningGang, new: dict[int, int]) -> RunningGang:
-    return replace(
-        gang,
-        residents=tuple(new[resident] for resident in gang.residents),
-        roles=tuple((tuple(new[resident] for resident in residents), least) for residents, least in gang.roles),
-    )
-
-
-def _row(row: RoomRow, new: dict[int, int]) -> RoomRow:
-    if isinstance(row, MustFree):
-        return replace(row, amounts=tuple((new[one], amount) for one, amount in row.amounts if one in new))
-    return replace(row, residents=tuple(new[resident] for resident in row.residents if resident in new))

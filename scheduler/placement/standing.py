@@ -1,5 +1,5 @@
-"""Whether pods where they stand keep the rules that are not closed downwards: spreading, and an order for those that
-follow others. Also which nodes are alike to all rules over domains.
+"""Whether pods where they stand keep the rules that filling nodes one by one does not see to: spreading, an order for
+those that follow others, numbers of domains, and multiples in each. Also which nodes are alike to rules over domains.
 
 The searches ask this after they took pods away. It shares no code with `verify`, which judges what they answer.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.placement.between import Following, Spreading
+from scheduler.placement.between import Few, Following, Multiple, Spreading
 from scheduler.placement.instance import Instance, Ints
 
 
@@ -20,6 +20,8 @@ def grouping(instance: Instance) -> Ints:
     for follow in instance.follows:
         columns.extend(follow.ids)
     columns.extend(part.ids for part in instance.domain_limits)
+    columns.extend(part.ids for part in instance.few)
+    columns.extend(part.ids for part in instance.multiples)
     columns.extend(part.ids for part in instance.exclusions if part.ids is not None)
     columns.extend(ids for _, ids in instance.partial)
     group = np.zeros(instance.size, dtype=np.int64)
@@ -30,8 +32,27 @@ def grouping(instance: Instance) -> Ints:
 
 
 def holds(instance: Instance, x: Ints) -> bool:
-    """Whether pods (kinds by nodes) keep what is not closed downwards."""
-    return all(spreads(part, x) for part in instance.spreads) and follows(instance, x)
+    """Whether pods (kinds by nodes) keep these rules."""
+    return (
+        all(spreads(part, x) for part in instance.spreads)
+        and all(few(part, x) for part in instance.few)
+        and all(multiples(part, x) for part in instance.multiples)
+        and follows(instance, x)
+    )
+
+
+def few(part: Few, x: Ints) -> bool:
+    """Whether pods are in no more new domains than allowed."""
+    used = np.unique(part.ids[x[list(part.kinds)].any(axis=0)])
+    return int(np.count_nonzero(~part.present[used])) <= part.new
+
+
+def multiples(part: Multiple, x: Ints) -> bool:
+    """Whether each domain that received pods holds a multiple."""
+    pods = x[list(part.kinds)].sum(axis=0)
+    inside = pods > 0
+    placed = np.bincount(part.ids[inside], weights=pods[inside], minlength=part.more.size).astype(np.int64)
+    return not ((placed > 0) & ((placed - part.more) % part.size != 0)).any()
 
 
 def held(part: Spreading, x: Ints) -> Ints:

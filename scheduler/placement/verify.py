@@ -6,7 +6,7 @@ Returns every violated rule in words, so that a wrong answer can be read; an emp
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import combinations, product
 from typing import TypeAlias
 
 import numpy as np
@@ -17,10 +17,14 @@ from scheduler.placement.problem import (
     NODE,
     Apart,
     AtMost,
+    AtMostDomains,
     Minimum,
+    Part,
+    Parts,
     Placement,
     PlacementProblem,
     Rule,
+    Segments,
     UnsupportedRule,
     Within,
 )
@@ -41,7 +45,7 @@ def verify(problem: PlacementProblem, placement: Placement) -> list[str]:
     if failures:
         return failures
     totals = [int(pods.sum()) for _, pods in rows]
-    failures = _demands(problem, rows, totals) + _capacity(problem, rows, totals)
+    failures = _demands(problem, rows, totals) + _capacity(problem, rows, totals) + _devices(problem, rows)
     if problem.rules:
         on_node = [dict(row) for row in placement.counts]
         for rule in problem.rules:
@@ -120,6 +124,41 @@ def _capacity(problem: PlacementProblem, rows: list[Row], totals: list[int]) -> 
     return failures
 
 
+def _devices(problem: PlacementProblem, rows: list[Row]) -> list[str]:
+    """On every node each pod has devices of its own, and nothing is taken beyond what is left of one."""
+    asked: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for demand, (nodes, pods) in zip(problem.demands, rows, strict=True):
+        ask = demand.devices
+        if ask is None:
+            continue
+        for node, count in zip(nodes.tolist(), pods.tolist(), strict=True):
+            asked.setdefault((ask.pool, node), []).extend([(ask.amount, ask.count)] * count)
+    failures = []
+    for (pool, node), each in asked.items():
+        left = tuple(sorted(problem.nodes.devices[pool].free[:, node].tolist()))
+        if not _seated(left, tuple(sorted(each, reverse=True)), set()):
+            failures.append(f"{problem.nodes.names[node]}: {pool} left {list(left)}, asked (amount, devices) {each}")
+    return failures
+
+
+def _seated(left: tuple[int, ...], asked: tuple[tuple[int, int], ...], tried: set[tuple[tuple[int, ...], int]]) -> bool:
+    """Whether the devices hold all that is asked; every choice of devices for the first pod is tried."""
+    if not asked:
+        return True
+    if (left, len(asked)) in tried:
+        return False
+    tried.add((left, len(asked)))
+    (amount, count), later = asked[0], asked[1:]
+    able = [device for device, rest in enumerate(left) if rest >= amount]
+    for chosen in combinations(able, count):
+        after = list(left)
+        for device in chosen:
+            after[device] -= amount
+        if _seated(tuple(sorted(after)), later, tried):
+            return True
+    return False
+
+
 def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], totals: list[int]) -> list[str]:
     match rule:
         case Minimum(demands, count):
@@ -128,12 +167,10 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
         case AtMost(weights, limit):
             weight = sum(each * totals[demand] for demand, each in weights)
             return [f"weight {weight}, {rule}"] if weight > limit else []
-        case Within(level, hard, demands_or_all):
-            if not hard:
-                return []
-            nodes = {node for demand in _of(problem, demands_or_all) for node in on_node[demand]}
-            ids = {_domain(problem, level, node) for node in nodes}
-            return [f"in domains {sorted(ids)}, {rule}"] if len(ids) > 1 or -1 in ids else []
+        case Within() | AtMostDomains():
+            return _domains(problem, rule, on_node)
+        case Segments():
+            return _segments(problem, rule, on_node)
         case Apart(level, limit, demands_or_all):
             sums: dict[int, int] = {}
             for demand in _of(problem, demands_or_all):
@@ -142,6 +179,8 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
                     sums[domain] = sums.get(domain, 0) + count
             sums.pop(-1, None)
             return [f"{sums[d]} in domain {d}, {rule}" for d in sorted(sums) if sums[d] > limit]
+        case Parts(parts, least):
+            return _parts(parts, least, totals, "all")
         case Repel(level, carriers, targets):
             return _repel(problem, rule, level, set(carriers), set(targets), on_node)
         case Spread():
@@ -159,6 +198,39 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
             return []  # all of them together, in `_follow` and in `_capacity`
         case _:
             raise UnsupportedRule(f"{type(rule).__name__}: this rule is not supported")
+
+
+def _domains(problem: PlacementProblem, rule: Within | AtMostDomains, on_node: list[dict[int, int]]) -> list[str]:
+    """In how many domains pods are."""
+    ids = {_domain(problem, rule.level, node) for d in _of(problem, rule.demands) for node in on_node[d]}
+    if isinstance(rule, Within):
+        broken = rule.hard and (len(ids) > 1 or -1 in ids)
+    else:
+        broken = bool(ids) and (-1 in ids or len(ids | set(rule.present)) > rule.limit)
+    return [f"in domains {sorted(ids)}, {rule}"] if broken else []
+
+
+def _segments(problem: PlacementProblem, rule: Segments, on_node: list[dict[int, int]]) -> list[str]:
+    """The domains that receive pods and then do not hold a multiple of the size."""
+    placed: dict[int, int] = {}
+    for demand in _of(problem, rule.demands):
+        for node, count in on_node[demand].items():
+            domain = _domain(problem, rule.level, node)
+            placed[domain] = placed.get(domain, 0) + count
+    held = {domain: count + dict(rule.present).get(domain, 0) for domain, count in placed.items()}
+    return [f"{held[d]} in domain {d}, {rule}" for d in sorted(held) if d < 0 or held[d] % rule.size]
+
+
+def _parts(parts: tuple[Part, ...], least: int, totals: list[int], name: str) -> list[str]:
+    """What is neither whole nor absent of some parts, and how many are missing."""
+    placed = [part for part in parts if any(totals[demand] for demand in part.demands)]
+    failures = [f"{len(placed)} parts of {name} placed, at least {least}"] if len(placed) < least else []
+    for part in placed:
+        pods = sum(totals[demand] for demand in set(part.demands))
+        if pods < part.minimum:
+            failures.append(f"part {part.demands}: {pods} placed, at least {part.minimum} or none")
+        failures.extend(_parts(part.parts, part.least, totals, f"part {part.demands}"))
+    return failures
 
 
 def _repel(
@@ -273,32 +345,49 @@ def _order(
 
 
 def _surplus(problem: PlacementProblem, on_node: list[dict[int, int]], totals: list[int]) -> list[str]:
-    """Return the demands of which a pod could be taken away without breaking a rule."""
+    """Return the demands of which a pod, and the parts that as a whole could be taken away without breaking a rule."""
     failures = []
-    minimums = [rule for rule in problem.rules if isinstance(rule, Minimum)]
-    placed = [sum(totals[demand] for demand in set(rule.demands)) for rule in minimums]
     for number, demand in enumerate(problem.demands):
-        if totals[number] <= demand.minimum:
-            continue
-        needed = any(number in rule.demands and have <= rule.count for rule, have in zip(minimums, placed, strict=True))
-        if not needed and _removable(problem, on_node, number):
+        fewer = [count - (place == number) for place, count in enumerate(totals)]
+        if totals[number] and _enough(problem, fewer) and _removable(problem, on_node, number):
             failures.append(f"{demand.name}: {totals[number]} placed, more than the minimums ask for")
+    waiting = [part for rule in problem.rules if isinstance(rule, Parts) for part in rule.parts]
+    while waiting:
+        part = waiting.pop()
+        waiting.extend(part.parts)
+        fewer = [0 if place in part.demands else count for place, count in enumerate(totals)]
+        if fewer != totals and _enough(problem, fewer):
+            left = [{} if place in part.demands else row for place, row in enumerate(on_node)]
+            if _stands(problem, left):
+                failures.append(f"part {part.demands}: placed, more than the minimums ask for")
     return failures
+
+
+def _enough(problem: PlacementProblem, totals: list[int]) -> bool:
+    """Whether so many pods are as many as the minimums ask for, and parts whole or absent."""
+    return all(total >= demand.minimum for demand, total in zip(problem.demands, totals, strict=True)) and not any(
+        _rule(problem, rule, [], totals) for rule in problem.rules if isinstance(rule, Minimum | Parts)
+    )
 
 
 def _removable(problem: PlacementProblem, on_node: list[dict[int, int]], demand: int) -> bool:
     """Whether what is not closed downwards is kept without one pod of a demand, which no minimum needs."""
-    spreads = [rule for rule in problem.rules if isinstance(rule, Spread)]
-    if not spreads and not any(isinstance(rule, Follow) for rule in problem.rules):
+    if not any(isinstance(rule, Spread | Follow | Segments) for rule in problem.rules):
         return True
     for node, count in on_node[demand].items():
         fewer = list(on_node)
         fewer[demand] = {n: c for n, c in on_node[demand].items() if n != node} | (
             {node: count - 1} if count > 1 else {}
         )
-        if not any(_spread(problem, rule, fewer) for rule in spreads) and not _follow(problem, fewer):
+        if _stands(problem, fewer):
             return True
     return False
+
+
+def _stands(problem: PlacementProblem, on_node: list[dict[int, int]]) -> bool:
+    """Whether the rules hold that fewer pods may break, minimums aside."""
+    broken = any(_rule(problem, rule, on_node, []) for rule in problem.rules if isinstance(rule, Spread | Segments))
+    return not broken and not _follow(problem, on_node)
 
 
 def _of(problem: PlacementProblem, demands: tuple[int, ...] | None) -> set[int]:

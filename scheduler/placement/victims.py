@@ -17,7 +17,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.placement.problem import BadProblem, Placement, PlacementBug, PlacementProblem, check_problem, dump
+from scheduler.placement.problem import (
+    BadProblem,
+    Placement,
+    PlacementBug,
+    PlacementProblem,
+    UnsupportedRule,
+    check_problem,
+    dump,
+)
 
 NOBODY = -(2**31) - 1
 """The priority of a set without victims: lower than any that Kubernetes allows."""
@@ -68,11 +76,26 @@ class AtMostEvicted:
 
 
 @dataclass(frozen=True, slots=True)
+class AtMostTaken:
+    """At most `most` of something goes with these residents (what a queue is guaranteed stays).
+
+    amounts: (resident, amount), none negative.
+    """
+
+    amounts: tuple[tuple[int, int], ...]
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class MustFree:
-    """At least `least` of something goes with these residents (a queue's limit). amounts: (resident, amount)."""
+    """At least `least` of something goes with these residents (a queue's limit). amounts: (resident, amount).
+
+    when: only if one of these residents goes; None: always.
+    """
 
     amounts: tuple[tuple[int, int], ...]
     least: int
+    when: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +112,7 @@ class WhileOver:
     over: tuple[tuple[int, int], ...]
 
 
-RoomRow: TypeAlias = AtMostEvicted | MustFree | WhileOver
+RoomRow: TypeAlias = AtMostEvicted | AtMostTaken | MustFree | WhileOver
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +216,10 @@ def row_holds(problem: VictimProblem, row: RoomRow, gone: frozenset[int]) -> boo
     match row:
         case AtMostEvicted(residents, most):
             return len(gone.intersection(residents)) <= most
-        case MustFree(amounts, least):
-            return sum(amount for resident, amount in amounts if resident in gone) >= least
+        case AtMostTaken(amounts, most):
+            return taken(amounts, gone) <= most
+        case MustFree(amounts, least, when):
+            return (when is not None and gone.isdisjoint(when)) or taken(amounts, gone) >= least
         case WhileOver(residents, over):
             named = gone.intersection(residents)
             if not named:
@@ -207,6 +232,11 @@ def row_holds(problem: VictimProblem, row: RoomRow, gone: frozenset[int]) -> boo
                 if sum(held) - max(held) < amount:
                     return True
             return False
+
+
+def taken(amounts: Iterable[tuple[int, int]], gone: frozenset[int]) -> int:
+    """Return how much of something goes with these residents. amounts: (resident, amount)."""
+    return sum(amount for resident, amount in amounts if resident in gone)
 
 
 def cost_of(problem: VictimProblem, evicted: Iterable[int]) -> Cost:
@@ -223,11 +253,18 @@ def cost_of(problem: VictimProblem, evicted: Iterable[int]) -> Cost:
     )
 
 
+def _check_asked(problem: PlacementProblem) -> None:
+    check_problem(problem)
+    if problem.maximize:
+        raise BadProblem("problem.maximize: room is made for what is needed, not for as much as possible")
+    for demand in problem.demands:
+        if demand.devices is not None:
+            raise UnsupportedRule(f"demand {demand.name!r}.devices: residents do not say which devices they hold")
+
+
 def check_room(problem: VictimProblem) -> None:
     """Raise `BadProblem` for what means nothing."""
-    check_problem(problem.problem)
-    if problem.problem.maximize:
-        raise BadProblem("problem.maximize: room is made for what is needed, not for as much as possible")
+    _check_asked(problem.problem)
     size, width = len(problem.problem.nodes.names), len(problem.problem.nodes.resources)
     for number, resident in enumerate(problem.residents):
         if not 0 <= resident.node < size:
@@ -267,7 +304,11 @@ def _check_row(problem: VictimProblem, row: RoomRow, where: str) -> None:
     match row:
         case AtMostEvicted(residents, _):
             _check_numbers(problem, residents, f"{where}.residents")
-        case MustFree(amounts, _):
+        case AtMostTaken(_, most) if most < 0:
+            raise BadProblem(f"{where}.most: {most} is negative")
+        case AtMostTaken(amounts, _) | MustFree(amounts, _):
+            if isinstance(row, MustFree):
+                _check_numbers(problem, row.when or (), f"{where}.when")
             named = [resident for resident, _ in amounts]
             _check_numbers(problem, named, f"{where}.amounts")
             if any(amount < 0 for _, amount in amounts):

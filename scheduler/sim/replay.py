@@ -28,9 +28,10 @@ from scheduler.model.queues import Queue
 from scheduler.model.resources import Amounts
 from scheduler.model.selecting import Labels
 from scheduler.model.snapshot import Hold, NodeTable, NoGood, Snapshot
+from scheduler.model.topology import HyperNode, Topology
 from scheduler.model.volumes import Storage
 
-FORMAT = 3
+FORMAT = 4
 
 
 class BadSnapshotFile(ValueError):
@@ -109,6 +110,8 @@ class _Body(msgspec.Struct):
     budgets: tuple[DisruptionBudget, ...]
     holds: tuple[Hold, ...]
     releasing: tuple[tuple[Pod, str], ...]
+    topologies: tuple[Topology, ...]
+    hypernodes: tuple[HyperNode, ...]
 
 
 def plain(decisions: Decisions) -> list[dict[str, Any]]:
@@ -151,6 +154,8 @@ def dump(session: str, config: SchedulerConfiguration, snapshot: Snapshot, decis
         budgets=tuple(snapshot.budgets.values()),
         holds=snapshot.holds,
         releasing=snapshot.releasing,
+        topologies=snapshot.topologies,
+        hypernodes=snapshot.hypernodes,
     )
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -217,6 +222,8 @@ def _snapshot(body: _Body) -> Snapshot:
         budgets={budget.key: budget for budget in body.budgets},
         holds=body.holds,
         releasing=body.releasing,
+        topologies=body.topologies,
+        hypernodes=body.hypernodes,
     )
 
 

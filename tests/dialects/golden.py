@@ -16,9 +16,11 @@ from typing import Any
 import yaml
 
 from scheduler.dialects import core
+from scheduler.dialects.base import Dialect
 from scheduler.dialects.registry import BY_NAME
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup
+from scheduler.model.topology import TopologyFacts
 from scheduler.model.verdict import Code, verdict
 
 Json = dict[str, Any]
@@ -30,10 +32,15 @@ _GROUPS = {
     "scheduling.x-k8s.io": "coscheduling",
     "scheduling.k8s.io": "native",
     "scheduling.run.ai": "kai",
+    "kai.scheduler": "kai",
+    "kueue.x-k8s.io": "kueue",
+    "topology.volcano.sh": "volcano",
 }
 _HIDDEN = {
     "PodGroup": ("raw_status", "key", "conditions"),
     "Queue": ("raw_status", "conditions"),
+    "Topology": ("raw_status", "conditions"),
+    "HyperNode": ("raw_status", "conditions"),
     "Shape": ("key",),
     "Pod": ("shape",),
 }
@@ -50,6 +57,13 @@ LIFE: tuple[tuple[str, dict[str, int], Code | None, str], ...] = (
     ("Running", {"desired": 4, "existing": 4, "bound": 4, "running": 4}, None, ""),
     ("Degraded", {"desired": 4, "existing": 4, "bound": 3, "running": 3}, Code.RESOURCES, "1 member waits"),
     ("Completed", {"desired": 4, "existing": 4, "succeeded": 4}, None, ""),
+)
+
+
+WIRED = (
+    TopologyFacts((("block", 2), ("rack", 4)), 0, 8),
+    TopologyFacts((("rack", 4),), 3, 7, (("LevelNotFound", "spec.levels[0].label: no node has it"), ("B", "odd"))),
+    TopologyFacts((("block", 2), ("rack", 4)), 3, 8),
 )
 
 
@@ -109,6 +123,24 @@ def steps(obj: Json) -> list[Json]:
     return written
 
 
+def wiring(obj: Json, dialect: Dialect) -> Json:
+    """A topology object, and what is written to it while it is well, while something is wrong, and after that."""
+    decode = dialect.decode_hypernode if obj["kind"] == "HyperNode" else dialect.decode_topology
+    read = decode(encode(obj), obj["apiVersion"])
+    written = []
+    for number, facts in enumerate(WIRED):
+        patch = dialect.topology_status_patch(
+            decode(encode(obj), obj["apiVersion"]), facts, f"2026-11-02T00:00:0{number}Z"
+        )
+        obj = merged(obj, patch or {})
+        again = dialect.topology_status_patch(decode(encode(obj), obj["apiVersion"]), facts, "2026-11-03T00:00:00Z")
+        assert again is None, f"{read.name} would say {facts} twice: {again}"
+        written.append(patch)
+    return {"path": dialect.topology_path(read), "topology": plain(read)} | (
+        {"status": written} if any(written) else {}
+    )
+
+
 def decoded(obj: Json, life: bool) -> Any:
     raw, api, kind = encode(obj), obj["apiVersion"], obj["kind"]
     name = dialect_of(api)
@@ -118,6 +150,8 @@ def decoded(obj: Json, life: bool) -> Any:
         return {"key": group.key, "group": plain(group)} | ({"status": written} if life else {})
     if kind == "Queue" and name:
         return {"queue": plain(BY_NAME[name].decode_queue(raw, api))}
+    if kind in ("Topology", "HyperNode") and name:
+        return wiring(obj, BY_NAME[name])
     if kind == "Pod":
         pod, shape = core.decode_pod(raw, NAMES)
         return {"pod": plain(pod), "shape": plain(shape)}

@@ -1,4 +1,4 @@
-"""Whatever a field of a group or queue holds, the object keeps its identity and says which field is wrong."""
+"""Whatever a field of an object holds, it keeps its identity and says which field is wrong."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from scheduler.model.decisions import SetStatus
 from scheduler.model.pods import Problem
 from scheduler.model.quantity import MAX_AMOUNT
 from scheduler.model.queues import QueueFacts
+from scheduler.model.topology import TopologyFacts
 from scheduler.model.verdict import Code, verdict
 from tests.dialects.golden import merged
 
@@ -103,7 +104,6 @@ def test_a_queue_limit_beyond_what_is_counted_is_as_good_as_none() -> None:
     ("name", "spec", "field"),
     [
         ("muster", {"topology": {"name": "t", "required": "rack"}}, "spec.topology.required"),
-        ("volcano", {"networkTopology": {"mode": "hard"}}, "spec.networkTopology.highestTierAllowed"),
         ("volcano", {"networkTopology": {"highestTierAllowed": 2}}, "spec.networkTopology.highestTierAllowed"),
         ("volcano", {"networkTopology": {"highestTierName": "rack"}}, "spec.networkTopology.highestTierName"),
         (
@@ -119,8 +119,11 @@ def test_a_required_domain_knows_its_path_in_the_object(name: str, spec: Json, f
     assert (bool(read.topology.required), read.topology.field) == (True, field)
 
 
+WITH_GROUPS = [dialect for dialect in DIALECTS if any(one.role == "group" for one in dialect.resources)]
+
+
 @settings(max_examples=300, deadline=None)
-@given(st.sampled_from(DIALECTS), st.dictionaries(FIELDS, JUNK, max_size=4) | JUNK, JUNK)
+@given(st.sampled_from(WITH_GROUPS), st.dictionaries(FIELDS, JUNK, max_size=4) | JUNK, JUNK)
 def test_no_content_of_spec_and_status_is_an_exception(dialect: Dialect, spec: Any, status: Any) -> None:
     raw = json.dumps({"metadata": META, "spec": spec, "status": status}).encode()
     read = dialect.decode_group(raw, VERSIONS[dialect.name])
@@ -143,6 +146,36 @@ def test_no_content_of_spec_and_status_is_an_exception(dialect: Dialect, spec: A
         assert dialect.queue_status_patch(again, facts, "2026-11-02T00:00:00Z") is None
 
 
+WIRING = [
+    (dialect, one.role) for dialect in DIALECTS for one in dialect.resources if one.role in ("topology", "hypernode")
+]
+WIRES = st.sampled_from(["levels", "name", "label", "labelPrefix", "widest", "nodeLabel", "alias", "tier", "tierName"])
+SELECTORS = st.sampled_from(["type", "selector", "exactMatch", "regexMatch", "labelMatch", "matchLabels", "pattern"])
+NESTED = st.dictionaries(WIRES | SELECTORS, JUNK | st.dictionaries(SELECTORS, JUNK, max_size=3), max_size=3)
+LISTS = st.fixed_dictionaries(
+    {}, optional={"levels": st.lists(NESTED, max_size=3), "members": st.lists(NESTED, max_size=3)}
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(WIRING), LISTS | st.dictionaries(WIRES, JUNK, max_size=3) | JUNK, JUNK)
+def test_no_content_of_a_topology_is_an_exception(which: tuple[Dialect, str], spec: Any, status: Any) -> None:
+    dialect, role = which
+    decode = dialect.decode_hypernode if role == "hypernode" else dialect.decode_topology
+    raw = json.dumps({"metadata": META, "spec": spec, "status": status}).encode()
+    read = decode(raw, "g/v1")
+    assert (read.uid, read.name, read.dialect) == ("u", "g", dialect.name)
+    facts = TopologyFacts((("rack", 3),), 2, 7, (("Cycle", "spec.members[0]: odd"),))
+    patch = dialect.topology_status_patch(read, facts, "2026-11-01T00:00:00Z")
+    if dialect.name in ("kai", "kueue"):
+        assert patch is None
+        return
+    assert patch is not None and set(patch) == {"status"}
+    after = merged({"metadata": META, "spec": spec, "status": status}, patch)
+    again = decode(json.dumps(after).encode(), "g/v1")
+    assert dialect.topology_status_patch(again, facts, "2026-11-02T00:00:00Z") is None
+
+
 @pytest.mark.parametrize("name", sorted(VERSIONS))
 def test_an_object_without_identity_is_refused_by_what_is_known_of_it(name: str) -> None:
     for raw in (b"[]", b"{", b'{"metadata": {"name": 7}}', b'{"metadata": {"name": "g", "namespace": "a"}}'):
@@ -154,3 +187,16 @@ def test_an_object_without_identity_is_refused_by_what_is_known_of_it(name: str)
 def test_a_dialect_without_queues_says_so(name: str) -> None:
     with pytest.raises(Undecodable, match="has no queues"):
         BY_NAME[name].decode_queue(b"{}", VERSIONS[name])
+
+
+def test_a_dialect_without_some_kind_says_so() -> None:
+    for dialect in DIALECTS:
+        roles = {resource.role for resource in dialect.resources}
+        for role, decode in (
+            ("group", dialect.decode_group),
+            ("topology", dialect.decode_topology),
+            ("hypernode", dialect.decode_hypernode),
+        ):
+            if role not in roles:
+                with pytest.raises(Undecodable, match=f"{dialect.name} has no"):
+                    decode(b"{}", "g/v1")

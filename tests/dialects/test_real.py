@@ -72,7 +72,10 @@ def test_malformed_groups_of_volcano_reach_us_with_their_problems(
     wrong: dict[str, Json] = {
         "spec.minMember": {"minMember": -1},
         "spec.minResources[cpu]": {"minMember": 1, "minResources": {"cpu": "lots"}},
-        "spec.subGroupPolicy": {"minMember": 1, "subGroupPolicy": [{"name": "s", "labelSelector": {"matchLabels": 1}}]},
+        "spec.subGroupPolicy[0].labelSelector": {
+            "minMember": 1,
+            "subGroupPolicy": [{"name": "s", "labelSelector": {"matchLabels": 1}}],
+        },
     }
     for number, (field, spec) in enumerate(sorted(wrong.items())):
         obj = create(real_control_plane, real_namespace, "scheduling.volcano.sh/v1beta1", spec, f"g{number}")
@@ -239,7 +242,8 @@ def test_every_dialects_kinds_are_granted() -> None:
     for dialect in BY_NAME.values():
         for resource in dialect.resources:
             status = f"{resource.plural}/status" if resource.status_subresource else resource.plural
-            for plural, verb in ((resource.plural, "watch"), (status, "patch")):
+            needed = [(resource.plural, "watch")] + ([] if resource.read_only else [(status, "patch")])
+            for plural, verb in needed:
                 granted = any(
                     resource.group in rule["apiGroups"] and plural in rule["resources"] and verb in rule["verbs"]
                     for rule in rules

@@ -12,11 +12,15 @@ from scheduler.model.rules import Cap, Follow, Once, Repel, Spread
 from scheduler.placement import (
     Apart,
     AtMost,
+    AtMostDomains,
     Budget,
     Demand,
     Minimum,
     NodeView,
+    Part,
+    Parts,
     PlacementProblem,
+    Segments,
     Within,
 )
 
@@ -142,6 +146,8 @@ def allowed(problem: PlacementProblem, table: list[list[int]]) -> bool:
             for rule in problem.rules
             if isinstance(rule, Minimum)
         )
+        and all(_in_multiples(problem, rule, table) for rule in problem.rules if isinstance(rule, Segments))
+        and all(_in_parts(rule.parts, rule.least, table) for rule in problem.rules if isinstance(rule, Parts))
         and all(_spread_holds(problem, rule, table) for rule in problem.rules if isinstance(rule, Spread))
         and _some_order(problem, table)
     )
@@ -199,7 +205,7 @@ def _keeps(problem: PlacementProblem, rule: object, table: list[list[int]]) -> b
             for node in range(size):
                 spent[domain(rule.level, node)] = spent.get(domain(rule.level, node), 0) + weight * table[demand][node]
         return all(amount <= rule.limits[number] for number, amount in spent.items() if number >= 0)
-    if isinstance(rule, Within | Apart):
+    if isinstance(rule, Within | Apart | AtMostDomains):
         demands = range(len(table)) if rule.demands is None else rule.demands
         pods: dict[int, int] = {}
         for node in range(size):
@@ -208,8 +214,32 @@ def _keeps(problem: PlacementProblem, rule: object, table: list[list[int]]) -> b
                 pods[domain(rule.level, node)] = pods.get(domain(rule.level, node), 0) + here
         if isinstance(rule, Within):
             return not rule.hard or (len(pods) <= 1 and -1 not in pods)
+        if isinstance(rule, AtMostDomains):
+            return not pods or (-1 not in pods and len({*pods, *rule.present}) <= rule.limit)
         return all(n <= rule.limit for number, n in pods.items() if number != -1)
     return True
+
+
+def _in_multiples(problem: PlacementProblem, rule: Segments, table: list[list[int]]) -> bool:
+    size = len(problem.nodes.names)
+    ids = list(range(size)) if rule.level == "" else problem.nodes.domains[rule.level].tolist()
+    demands = range(len(table)) if rule.demands is None else rule.demands
+    for domain in set(ids):
+        here = sum(table[d][node] for d in demands for node in range(size) if ids[node] == domain)
+        before = sum(pods for number, pods in rule.present if number == domain)
+        if here and (domain == -1 or (here + before) % rule.size):
+            return False
+    return True
+
+
+def _in_parts(parts: tuple[Part, ...], least: int, table: list[list[int]]) -> bool:
+    placed = 0
+    for part in parts:
+        pods = sum(sum(table[d]) for d in set(part.demands))
+        placed += pods > 0
+        if pods and (pods < part.minimum or not _in_parts(part.parts, part.least, table)):
+            return False
+    return placed >= least
 
 
 def _spread_holds(problem: PlacementProblem, rule: Spread, table: list[list[int]]) -> bool:
@@ -446,3 +476,197 @@ def larger_crossing(seed: int) -> PlacementProblem:
     rules = tuple(_crossing_rule(random, MEMBER_RULES, number, size) for _ in range(random.integers(1, 5)))
     budget = Budget(deterministic_time=20.0, wall_limit=120.0, max_domains=1000)
     return PlacementProblem(nodes, tuple(demands), rules, budget=budget, maximize=bool(random.random() < 0.4))
+
+
+TREE_RULES = ("few", "segments", "parts", "within")
+
+
+def tree(seed: int, kinds: tuple[str, ...] = TREE_RULES, *, maximize: bool | None = None) -> PlacementProblem:
+    """A problem of up to 5 nodes in blocks and racks and up to 7 pods, with rules of the named kinds."""
+    random = np.random.default_rng(seed)
+
+    def chance(share: float) -> bool:
+        return bool(random.random() < share)
+
+    size, number = int(random.integers(2, 6)), int(random.integers(1, 5))
+    rack = np.sort(random.integers(0, 4, size))
+    block = np.where(chance(0.8), rack // 2, random.integers(0, 3, size))
+    racks = np.where(random.random(size) < 0.1, -1, rack)
+    nodes = NodeView(
+        names=[f"n{node}" for node in range(size)],
+        resources=("gpu", "cpu"),
+        free=np.stack([random.choice([0, 1, 2, 3, 4], size), random.integers(0, 9, size)]).astype(np.int64),
+        slots=random.integers(1, 7, size).astype(np.int64),
+        domains={"rack": racks.astype(np.int32), "block": np.where(racks < 0, -1, block).astype(np.int32)},
+    )
+    demands, left = [], 7
+    same = chance(0.4)
+    shape = [int(random.choice([0, 1, 1, 2])), int(random.choice([0, 1]))]
+    for index in range(number):
+        count = int(random.integers(1, min(5, left - (number - 1 - index)) + 1))
+        left -= count
+        requests = shape if same else [int(random.choice([0, 1, 1, 2])), int(random.choice([0, 0, 1, 2]))]
+        mask = random.random(size) < 0.7 if chance(0.1) else None
+        scores = random.integers(-2, 3, size).astype(np.int64) if chance(0.2) else None
+        minimum = int(random.choice([0, count // 2, count, count])) if "parts" not in kinds or chance(0.3) else 0
+        demands.append(
+            Demand(
+                f"d{index}",
+                np.array(requests, dtype=np.int64),
+                count,
+                minimum,
+                mask,
+                scores,
+                1 if chance(0.1) else None,
+            )
+        )
+    rules: list[object] = [
+        rule for _ in range(random.integers(1, 4)) for rule in tree_rules(random, str(random.choice(kinds)), demands)
+    ]
+    if chance(0.2):
+        rules.append(Minimum(tuple(range(number)), int(random.integers(0, 6))))
+    if chance(0.1):
+        rules.append(Apart("", int(random.integers(1, 3)), None))
+    if chance(0.1):
+        rules.append(AtMost(tuple((demand, 1) for demand in range(number)), int(random.integers(1, 6))))
+    return PlacementProblem(
+        nodes,
+        tuple(demands),
+        tuple(rules),
+        budget=Budget(deterministic_time=20.0, wall_limit=120.0, max_domains=1000),
+        objective=random.choice(["pack", "spread", "scores"]),
+        maximize=chance(0.3) if maximize is None else maximize,
+    )
+
+
+def tree_rules(random, which: str, demands: list[Demand], wide: str = "block") -> Iterator[object]:
+    """Rules of a kind over nodes, racks and wider domains."""
+    number = len(demands)
+    some = None
+    if random.random() < 0.6:
+        some = tuple(sorted(random.permutation(number)[: random.integers(1, number + 1)].tolist()))
+    level = str(random.choice(["rack", "rack", wide, ""]))
+    domains = random.permutation(3)
+    if which == "within":
+        yield Within(level or "rack", bool(random.random() < 0.85), some)
+    elif which == "few":
+        present = tuple(int(d) for d in domains[: random.choice([0, 0, 0, 1, 2])])
+        yield AtMostDomains(level, int(random.integers(0, 4)), some, present)
+    elif which == "segments":
+        present = tuple((int(d), int(random.integers(0, 4))) for d in domains[: random.choice([0, 0, 0, 1, 2])])
+        size = int(random.integers(1, 4))
+        yield Segments(level, size, some, present)
+        if random.random() < 0.3:
+            yield Segments(wide if level != wide else "rack", size * int(random.choice([1, 2])), some)
+    else:
+        places = random.integers(0, int(random.integers(1, number + 1)), number)
+        grouped = [tuple(int(d) for d in np.flatnonzero(places == place)) for place in np.unique(places)]
+        parts = tuple(_part(random, group, demands) for group in grouped if random.random() < 0.9)
+        yield Parts(parts, int(random.integers(0, len(parts) + 1)))
+
+
+def _part(random, group: tuple[int, ...], demands: list[Demand]) -> Part:
+    most = sum(demands[d].count for d in group)
+    inner: tuple[Part, ...] = ()
+    if len(group) > 1 and random.random() < 0.5:
+        inner = tuple(Part((d,), int(random.integers(0, demands[d].count + 1))) for d in group)
+    return Part(group, int(random.integers(0, most + 1)), inner, int(random.integers(0, len(inner) + 1)))
+
+
+def subgroups(seed: int) -> PlacementProblem:
+    """Up to 6 nodes and 8 pods in sub-groups with domains of their own, some of them nested or left out at will."""
+    random = np.random.default_rng(seed)
+
+    def chance(share: float) -> bool:
+        return bool(random.random() < share)
+
+    size = int(random.integers(3, 7))
+    rack = np.sort(random.integers(0, 4, size))
+    rack = np.where(random.random(size) < 0.08, -1, rack)
+    nodes = NodeView(
+        names=[f"n{node}" for node in range(size)],
+        resources=("gpu", "cpu"),
+        free=np.stack([random.choice([0, 1, 2, 2, 3, 4], size), random.integers(1, 7, size)]).astype(np.int64),
+        slots=random.integers(2, 7, size).astype(np.int64),
+        domains={"rack": rack.astype(np.int32), "block": np.where(rack < 0, -1, rack // 2).astype(np.int32)},
+    )
+    shapes = [[int(random.choice([1, 1, 2])), int(random.integers(0, 3))] for _ in range(2)]
+    demands: list[Demand] = []
+    rules: list[object] = []
+    parts: list[Part] = []
+    optional = chance(0.35)
+    for group in range(int(random.integers(1, 4))):
+        mine = []
+        for role in range(int(random.integers(1, 3))):
+            if sum(demand.count for demand in demands) >= 6:
+                break
+            count = int(random.integers(1, 3))
+            mine.append(len(demands))
+            request = np.array(shapes[int(random.integers(0, 2))], dtype=np.int64)
+            minimum = 0 if optional else count
+            mask = random.random(size) < 0.8 if chance(0.1) else None
+            demands.append(Demand(f"g{group}r{role}", request, count, minimum, mask))
+        if not mine:
+            continue
+        rules.append(Within(str(random.choice(["rack", "rack", "rack", "block", ""])), not chance(0.05), tuple(mine)))
+        if len(mine) > 1 and chance(0.3):
+            rules.append(Within("", True, (mine[0],)))
+        inner = tuple(Part((d,), demands[d].count) for d in mine)
+        parts.append(Part(tuple(mine), sum(demands[d].count for d in mine), inner, len(inner)))
+    if optional:
+        rules.append(Parts(tuple(parts), int(random.integers(1, len(parts) + 1))))
+    if chance(0.4):
+        demands.append(Demand("launcher", np.array([0, 1], dtype=np.int64), 1, 1))
+    if chance(0.5):
+        rules.append(Within("block"))
+    if chance(0.1):
+        rules.append(Apart(str(random.choice(["", "rack"])), int(random.integers(1, 3)), None))
+    if chance(0.1) and len(demands) > 1:
+        rules.append(Repel(str(random.choice(["", "rack"])), (0,), (1,)))
+    return PlacementProblem(
+        nodes,
+        tuple(demands),
+        tuple(rules),
+        budget=Budget(deterministic_time=20.0, wall_limit=120.0, max_domains=1000),
+        objective=random.choice(["pack", "pack", "spread", "scores"]),
+        maximize=chance(0.1),
+    )
+
+
+def larger_tree(seed: int) -> PlacementProblem:
+    """Up to 12 sub-groups with racks of their own in one block of 48 nodes, nearly as large as the block."""
+    random = np.random.default_rng(seed)
+    size = int(random.integers(12, 49))
+    rack = np.arange(size) // int(random.integers(2, 7))
+    free = np.stack([random.choice([0, 1, 2, 4, 8], size), random.integers(0, 33, size)]).astype(np.int64)
+    nodes = NodeView(
+        names=[f"n{node}" for node in range(size)],
+        resources=("gpu", "cpu"),
+        free=free,
+        slots=random.integers(4, 20, size).astype(np.int64),
+        domains={"rack": rack.astype(np.int32), "block": (rack // 4).astype(np.int32)},
+    )
+    types = [
+        [([int(random.integers(1, 5)), int(random.integers(0, 7))], int(random.integers(1, 4))) for _ in range(roles)]
+        for roles in random.integers(1, 4, int(random.integers(1, 4)))
+    ]
+    demands: list[Demand] = []
+    rules: list[object] = [Within("block")] if random.random() < 0.7 else []
+    parts: list[Part] = []
+    optional = bool(random.random() < 0.25)
+    for group in range(int(random.integers(2, 9))):
+        mine = []
+        for role, (request, count) in enumerate(types[int(random.integers(0, len(types)))]):
+            mine.append(len(demands))
+            demands.append(
+                Demand(f"g{group}r{role}", np.array(request, dtype=np.int64), count, 0 if optional else count)
+            )
+        rules.append(Within("rack", True, tuple(mine)))
+        inner = tuple(Part((d,), demands[d].count) for d in mine)
+        parts.append(Part(tuple(mine), sum(demands[d].count for d in mine), inner, len(inner)))
+    if optional:
+        rules.append(Parts(tuple(parts), max(1, len(parts) - 2)))
+    if random.random() < 0.4:
+        demands.append(Demand("launcher", np.array([0, 8], dtype=np.int64), 2, 2))
+    budget = Budget(deterministic_time=60.0, wall_limit=300.0, max_domains=1000)
+    return PlacementProblem(nodes, tuple(demands), tuple(rules), budget=budget)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from scheduler.placement import (
     Apart,
     AtMostEvicted,
+    AtMostTaken,
     Budget,
     Demand,
     Minimum,
@@ -24,14 +25,14 @@ from scheduler.placement import (
     WhileOver,
     Within,
 )
-from tests.properties.placement_cases import member_rule, most
+from tests.properties.placement_cases import TREE_RULES, member_rule, most, tree_rules
 
 UNIT = 2**38 + 1
 MOST_RESIDENTS = 8
 
 
 @st.composite
-def rooms(draw, *, member_rules=False):
+def rooms(draw, *, member_rules=False, in_trees=False):
     """Full little clusters: up to 5 nodes, 6 gangs and 8 pods that run, 2 demands and 2 resources."""
     size = draw(st.integers(1, 5))
     width = draw(st.integers(1, 2))
@@ -60,6 +61,9 @@ def rooms(draw, *, member_rules=False):
     if member_rules:
         which = draw(st.sampled_from(["repel", "cap", "once", "spread"]))
         rules.append(member_rule(draw, which, number, size, nodes.resources))
+    for _ in range(draw(st.integers(1, 2)) if in_trees else 0):
+        random = np.random.default_rng(draw(st.integers(0, 2**32)))
+        rules.extend(tree_rules(random, draw(st.sampled_from(TREE_RULES)), list(demands), "zone"))
     problem = PlacementProblem(
         nodes=nodes, demands=demands, rules=tuple(rules), budget=Budget(20.0, 60.0, 1000), seed=draw(st.integers(0, 2))
     )
@@ -107,12 +111,18 @@ def _rows(draw, residents, width, scale):
         return
     some = st.lists(st.integers(0, len(residents) - 1), min_size=1, unique=True).map(tuple)
     for _ in range(draw(st.sampled_from([0, 0, 1, 1, 2, 3]))):
-        which = draw(st.sampled_from(["most", "free", "over", "over"]))
+        which = draw(st.sampled_from(["most", "taken", "free", "over", "over"]))
         if which == "most":
             yield AtMostEvicted(draw(some), draw(st.integers(0, 3)))
+        elif which == "taken":
+            one = draw(st.integers(0, width - 1))
+            yield AtMostTaken(
+                tuple((resident, int(residents[resident].holds[one])) for resident in draw(some)),
+                draw(st.integers(0, 6)) * int(scale[one]),
+            )
         elif which == "free":
             amounts = tuple((resident, draw(st.integers(0, 2))) for resident in draw(some))
-            yield MustFree(amounts, draw(st.integers(-1, 3)))
+            yield MustFree(amounts, draw(st.integers(-1, 3)), draw(st.one_of(st.none(), some)))
         else:
             over = [(k, draw(st.integers(1, 4)) * int(scale[k])) for k in range(width) if draw(st.booleans())]
             yield WhileOver(draw(some), tuple(over))
@@ -135,7 +145,11 @@ def ways_to_lose(gang: RunningGang) -> list[tuple[tuple[int, ...], bool]]:
 def _row_holds(problem, row, gone, chunks):
     if isinstance(row, AtMostEvicted):
         return len(set(row.residents) & gone) <= row.most
+    if isinstance(row, AtMostTaken):
+        return sum(amount for resident, amount in row.amounts if resident in gone) <= row.most
     if isinstance(row, MustFree):
+        if row.when is not None and not set(row.when) & gone:
+            return True
         return sum(amount for resident, amount in row.amounts if resident in gone) >= row.least
     mine = [[r for r in chunk if r in row.residents] for chunk in chunks]
     mine = [chunk for chunk in mine if chunk]

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from scheduler.placement import (
+    AtMostTaken,
     Budget,
     Demand,
     Infeasible,
@@ -59,6 +60,12 @@ def test_the_cheapest_set_is_what_trying_everything_gives(problem):
 @given(rooms(member_rules=True))
 @thorough
 def test_the_cheapest_set_keeps_the_rules_between_pods(problem):
+    agrees(problem)
+
+
+@given(rooms(in_trees=True))
+@thorough
+def test_the_cheapest_set_keeps_the_rules_of_domains_and_parts(problem):
     agrees(problem)
 
 
@@ -130,7 +137,13 @@ def left_of(problem, gone, held, allowed, demand):
     view = problem.problem.nodes
     nodes = replace(view, free=view.free - held[:-1], slots=view.slots - held[-1])
     rows = [
-        MustFree(tuple((new[r], amount) for r, amount in row.amounts if r in new), row.least)
+        replace(row, amounts=tuple((new[r], amount) for r, amount in row.amounts if r in new))
+        if isinstance(row, AtMostTaken)
+        else MustFree(
+            tuple((new[r], amount) for r, amount in row.amounts if r in new),
+            row.least,
+            None if row.when is None else some(row.when),
+        )
         if isinstance(row, MustFree)
         else replace(row, residents=some(row.residents))
         for row in problem.rows

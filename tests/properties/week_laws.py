@@ -19,7 +19,7 @@ from scheduler.model.decisions import Place, Victim
 from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
-from scheduler.model.queues import Queue
+from scheduler.model.queues import WEIGHT_UNIT, Queue
 from scheduler.model.quota import UNSET
 from scheduler.model.selecting import selects
 from scheduler.model.snapshot import Snapshot
@@ -201,20 +201,32 @@ class Cluster:
     # -- queues ---------------------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> Queue:
-        return self.queues.get(name) or Queue(name)
+        return self.queues.get(name) or Queue(name, weight=0 if name in self.lost else WEIGHT_UNIT)
 
     def lineage(self, name: str) -> tuple[str, ...]:
         """The queue and those above it, without the root; it ends early where the tree is broken."""
         found: list[str] = []
-        while name != "root" and name not in found and (name in self.queues or name == "default"):
+        while name != "root" and name not in found and (name in self.queues or name in ("default", *self.lost)):
             found.append(name)
             name = self.queue(name).parent or "root"
         return tuple(found)
 
     @cached_property
+    def lost(self) -> tuple[str, ...]:
+        """Names of queues that do not exist, in which something runs: what it holds is owed to nobody there."""
+        return tuple(
+            sorted(
+                name
+                for pod in self.pods.values()
+                if pod.ours and not pod.finished and (pod.node or pod.uid in self.assumed)
+                if (name := self.queue_of(pod)) not in self.queues and name not in ("default", "root")
+            )
+        )
+
+    @cached_property
     def children(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        for name in sorted({*self.queues, "default"} - {"root"}):
+        for name in sorted({*self.queues, *self.lost, "default"} - {"root"}):
             found.setdefault(self.queue(name).parent or "root", []).append(name)
         return found
 
@@ -287,7 +299,11 @@ class Cluster:
         for pod in self.pods.values():
             if pod.ours and not pod.finished and (pod.node or (not pod.deleting and not pod.gated)):
                 queue = self.queue_of(pod)
-                queue = queue if queue in self.rows else "root"
+                holds = bool(pod.node) or pod.uid in self.assumed
+                if queue not in self.rows:
+                    queue = "root"
+                if not holds and (queue == "root" or queue in self.lost or self.children.get(queue)):
+                    continue  # nothing can start there
                 found[queue] = found.get(queue, Amounts()).plus(self.held(pod))
         return found
 
@@ -451,7 +467,9 @@ def _open_queue(cluster: Cluster, place: Place) -> None:
         return
     name = cluster.queue_of(cluster.pods[place.assignments[0].uid])
     line = cluster.lineage(name)
-    assert line and (cluster.queue(line[-1]).parent or "root") == "root", f"{name} is no queue"
+    assert line and line[0] not in cluster.lost and (cluster.queue(line[-1]).parent or "root") == "root", (
+        f"{name} is no queue"
+    )
     assert not cluster.children.get(name), f"{name} is no leaf"
     assert all(cluster.queue(one).state == "Open" for one in line), f"{name} is not open"
 
@@ -480,11 +498,12 @@ def _minimum(cluster: Cluster, place: Place) -> None:
 
 def _limits(cluster: Cluster, place: Place) -> None:
     """No queue is over its limit by what is placed, when what the placement itself awaits is gone."""
-    if not cluster.whole and _runs(cluster, place.group):
-        return  # a queue that takes no part in the tree has no account
     asked = _asked(cluster, place)
     victims = {victim.uid for victim in place.victims}
-    for name in cluster.lineage(cluster.queue_of(cluster.pods[place.assignments[0].uid])):
+    line = cluster.lineage(cluster.queue_of(cluster.pods[place.assignments[0].uid]))
+    if not cluster.whole and _runs(cluster, place.group):
+        line = line[:1]  # a queue that takes no part stands below the root, with its own limit
+    for name in line:
         uses = cluster.uses(name)
         for uid in victims:
             pod = cluster.pods[uid]
@@ -630,7 +649,7 @@ def _rights(cluster: Cluster, place: Place) -> None:
         return
     last = ""
     for rule in ("entitled", "deserved"):
-        last = _reclaims_by(cluster, rule, reached, below, asked)
+        last = _reclaims_by(cluster, rule, reached, below, asked, [pod for part in parts.values() for pod in part])
         if not last:
             break
     assert not last, f"{place.name}: {last}"
@@ -643,19 +662,32 @@ def _common(own: tuple[str, ...], theirs: tuple[str, ...]) -> str:
 
 
 def _reclaims_by(
-    cluster: Cluster, rule: str, reached: set[str], below: Mapping[str, list[list[Pod]]], asked: Amounts
+    cluster: Cluster,
+    rule: str,
+    reached: set[str],
+    below: Mapping[str, list[list[Pod]]],
+    asked: Amounts,
+    gone: list[Pod],
 ) -> str:
     """Return what is wrong when queues keep what they are entitled to (or what they deserve), "" when nothing is."""
     for name in sorted(reached):
         for resource, value in asked.items():
             if value and cluster.counts(name, resource):
                 most = max(cluster.keeps(name, resource, rule), cluster.deserved(name, resource))
-                if cluster.staying(name)[resource] + value > most:
+                if cluster.staying(name)[resource] - _inside(cluster, name, gone)[resource] + value > most:
                     return f"{name} would hold more {resource} than it may take back"
     for name, chunks in below.items():
         if not _while_over(cluster, name, chunks, asked, rule):
             return f"{name} gives what it may keep"
     return ""
+
+
+def _inside(cluster: Cluster, name: str, gone: Iterable[Pod]) -> Amounts:
+    """What goes of a queue and those below it."""
+    freed = Amounts()
+    for pod in gone:
+        freed = freed.plus(cluster.held(pod)) if name in cluster.lineage(cluster.queue_of(pod)) else freed
+    return freed
 
 
 def _while_over(cluster: Cluster, name: str, chunks: list[list[Pod]], asked: Amounts, rule: str) -> bool:
@@ -741,12 +773,7 @@ def _may_reclaim(
     if not line or not mine or not all(cluster.queue(name).reclaimable for name in line):
         return False
     lines[gang.key] = line
-    return all(
-        cluster.staying(name)[resource] + value <= cluster.keeps(name, resource, rule)
-        for name in mine
-        for resource, value in asked.items()
-        if value and cluster.counts(name, resource)
-    )
+    return True
 
 
 def _allowed(
@@ -779,16 +806,28 @@ def _allowed(
     for name, chunks in below.items():
         if not _while_over(cluster, name, chunks, asked, rule):
             return False
+    if why == "reclaim" and not all(_stays_within(cluster, name, gone, asked, rule) for name in own):
+        return False
     for name in own:
-        freed = Amounts()
-        for pod in gone:
-            freed = freed.plus(cluster.held(pod)) if name in cluster.lineage(cluster.queue_of(pod)) else freed
+        freed = _inside(cluster, name, gone)
         for resource, limit in cluster.queue(name).limit:
             # Reclaim looks at limits as things are.
             gives = freed[resource] if why == "preempt" else 0
             if limit >= 0 and asked[resource] and cluster.uses(name)[resource] - gives + asked[resource] > limit:
                 return False
     return True
+
+
+def _stays_within(cluster: Cluster, name: str, gone: Sequence[Pod], asked: Amounts, rule: str) -> bool:
+    """Whether a queue keeps to what it may hold, unless all that goes is its own."""
+    if all(name in cluster.lineage(cluster.queue_of(pod)) for pod in gone):
+        return True
+    freed = _inside(cluster, name, gone)
+    return all(
+        cluster.staying(name)[resource] - freed[resource] + value <= cluster.keeps(name, resource, rule)
+        for resource, value in asked.items()
+        if value and cluster.counts(name, resource)
+    )
 
 
 def _holds_what_is_over(cluster: Cluster, gang: Gang, asked: Amounts, rule: str) -> bool:
@@ -898,7 +937,12 @@ def _complete(cluster: Cluster, key: str) -> list[Pod]:
     waiting = [pod for pod in members if pod.waiting and not pod.gated]
     group = cluster.groups.get(key)
     line = cluster.lineage(cluster.queue_of(members[0]))
-    usable = line and all(cluster.queue(name).state == "Open" for name in line) and not cluster.children.get(line[0])
+    usable = (
+        line
+        and line[0] not in cluster.lost
+        and all(cluster.queue(name).state == "Open" for name in line)
+        and not cluster.children.get(line[0])
+    )
     if not usable or not cluster.preemptible(key) or (not key.startswith("pod/") and group is None):
         return []
     if len({(pod.shape, pod.role) for pod in waiting}) > 1:

@@ -32,6 +32,7 @@ from tests.controlplane.rest import Rest
 from tests.scenarios.form import NodeSpec
 
 CRDS = Path(__file__).parents[2] / "config" / "crd"
+RBAC = CRDS.with_name("rbac")
 START_TIMEOUT = 90.0
 SCHEDULER_NAMES = ("muster", "volcano")
 
@@ -54,14 +55,19 @@ class _Aside:
 
 
 class RealPlane:
-    """The real kube-apiserver, etcd and kube-controller-manager."""
+    """The real kube-apiserver, etcd and kube-controller-manager.
+
+    kubeconfig: of the account that `config/rbac` makes, with the rights that it gives and no others.
+    """
 
     name = "real"
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.rest, self._cluster = cluster.rest, cluster
-        self.kubeconfig = cluster.kubeconfig
-        self._provisioner = _Aside(Provisioner(kubeconfig=self.kubeconfig))
+        cluster.kubectl("apply", "-f", str(RBAC))
+        token = cluster.service_account_token("muster-system", "muster")
+        self.kubeconfig = cluster.write_kubeconfig(cluster.kubeconfig.with_name("account"), token)
+        self._provisioner = _Aside(Provisioner(kubeconfig=cluster.kubeconfig))
 
     def stop(self) -> None:
         """Stop what runs beside the control plane."""
@@ -199,6 +205,11 @@ class Scheduler:
     def running(self) -> bool:
         """Whether the io process lives."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def configuration(self) -> Path:
+        """The file with which it is started."""
+        return self._config
 
     def kill(self) -> None:
         """Kill -9, all of it."""

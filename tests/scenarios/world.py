@@ -12,12 +12,14 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
 
 from scheduler.model.quantity import parse_quantity
 from tests.controlplane.rest import ApiError, Rest, resource_path
+from tests.scenarios import reasons
 from tests.scenarios.form import (
     PRIORITY_CLASSES,
     NodeSpec,
@@ -27,7 +29,7 @@ from tests.scenarios.form import (
     pod_names,
     queue_object,
 )
-from tests.scenarios.observer import POLL, QUIET, Observer, Unmet, condition, finished
+from tests.scenarios.observer import POLL, QUIET, Observer, Unmet, condition, finished, live
 
 Json = dict[str, Any]
 HOLD = "scenarios.muster.sh/hold"
@@ -53,6 +55,7 @@ class Plane(Protocol):
 
     name: str
     rest: Rest
+    kubeconfig: Path
 
     def register_node(self, spec: NodeSpec) -> None:
         """Create a Ready node."""
@@ -72,6 +75,10 @@ class SchedulerProcess(Protocol):
 
     def tail(self) -> str:
         """The end of its log."""
+
+    @property
+    def configuration(self) -> Path:
+        """The file with which it is started."""
 
     def known(self, what: str) -> int:
         """How many objects of a resource are in its picture of the cluster."""
@@ -370,6 +377,11 @@ class World(Observer):
                 if time.monotonic() > deadline:
                     raise Unmet(f"{self._scenario.id}: the scheduler never comes to rest\n{self._picture()}")
         problems = self._broken_invariants()
+        if self._plane.name == "embedded" and self._scheduler.running():
+            waiting = {pod["metadata"]["name"]: condition(pod) for pod in self.pods() if live(pod)}
+            problems += reasons.disagreements(
+                self._plane.kubeconfig, self._scheduler.configuration, self.namespace, waiting
+            )
         if problems:
             raise Unmet(f"{self._scenario.id}: {'; '.join(problems)}\n{self._picture()}")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.framework import queue_tree
-from scheduler.framework.queue_tree import QueueTree, Trees, build
+from scheduler.framework.queue_tree import STANDS_ASIDE, QueueTree, Trees, build
 from scheduler.model.pods import Problem
 from scheduler.model.queues import UNLIMITED, Queue
 from scheduler.model.resources import Amounts
@@ -19,6 +19,17 @@ def x(value: int) -> Amounts:
 
 def tree(*queues: Queue) -> QueueTree:
     return build({queue.name: queue for queue in queues})
+
+
+def part(found: QueueTree) -> tuple[str, ...]:
+    return tuple(name for name in found.names if name in found)
+
+
+def told(found: QueueTree, name: str) -> tuple[str, str]:
+    problem = found.problem_of(name)
+    assert problem is not None
+    assert problem[1].endswith(f"; {STANDS_ASIDE}")
+    return problem[0], problem[1].removesuffix(f"; {STANDS_ASIDE}")
 
 
 RESEARCH = (Queue(name="research"), Queue(name="nlp", parent="research"), Queue(name="bio", parent="root/research"))
@@ -74,20 +85,20 @@ def test_a_group_names_a_queue_by_name_or_path(text: str, name: str | None) -> N
 
 def test_a_missing_parent_takes_its_subtree_out() -> None:
     found = tree(*RESEARCH, Queue(name="lost", parent="gone"), Queue(name="below", parent="lost"))
-    assert found.problem_of("lost") == ("ParentNotFound", "its parent gone does not exist")
+    assert told(found, "lost") == ("ParentNotFound", "its parent gone does not exist")
     fault = found.fault_of("below")
     assert fault is not None
     assert (fault.queue, fault.parent) == ("lost", "gone")
     assert "below" not in found
     assert found.lineage("below") == ("below", "lost")
-    assert found.names == ("root", "default", "research", "bio", "nlp")
+    assert part(found) == ("root", "default", "research", "bio", "nlp")
 
 
 def test_a_parent_that_stands_elsewhere_is_missing() -> None:
     found = tree(
         *RESEARCH, Queue(name="zoo"), Queue(name="cat", parent="zoo/nlp"), Queue(name="dog", parent="root/zoo")
     )
-    assert found.problem_of("cat") == ("ParentNotFound", "its parent zoo/nlp does not exist")
+    assert told(found, "cat") == ("ParentNotFound", "its parent zoo/nlp does not exist")
     assert found.path("dog") == "zoo/dog"
     assert found.is_leaf("nlp")
 
@@ -107,9 +118,9 @@ def test_a_cycle_takes_out_itself_and_what_hangs_on_it() -> None:
         Queue(name="self", parent="self"),
         Queue(name="fine"),
     )
-    assert found.names == ("root", "default", "fine")
-    assert found.problem_of("a") == ("QueueCycle", "it stands below itself (with b)")
-    assert found.problem_of("self") == ("QueueCycle", "it is its own parent")
+    assert part(found) == ("root", "default", "fine")
+    assert told(found, "a") == ("QueueCycle", "it stands below itself (with b)")
+    assert told(found, "self") == ("QueueCycle", "it is its own parent")
     fault = found.fault_of("c")
     assert fault is not None
     assert fault.queue == "a"
@@ -136,8 +147,8 @@ def test_a_cycle_takes_out_itself_and_what_hangs_on_it() -> None:
 )
 def test_a_queue_that_contradicts_itself_is_out(queue: Queue, code: str, message: str) -> None:
     found = tree(queue, Queue(name="b", parent="a"), Queue(name="c"))
-    assert found.problem_of("a") == found.problem_of("b") == (code, message)
-    assert found.names == ("root", "c", "default")
+    assert told(found, "a") == told(found, "b") == (code, message)
+    assert part(found) == ("root", "c", "default")
 
 
 def test_unlimited_and_unset_contradict_nothing() -> None:
@@ -153,8 +164,8 @@ def test_guarantees_above_what_the_parent_has_take_the_parent_out(label: str) ->
     parent = replace(Queue(name="a"), **{label: x(5)})
     below = (Queue(name="a1", parent="a", guarantee=x(3)), Queue(name="a2", parent="a", guarantee=x(3)))
     found = tree(parent, *below, Queue(name="b"))
-    assert found.names == ("root", "b", "default")
-    code, message = found.problem_of("a1") or ("", "")
+    assert part(found) == ("root", "b", "default")
+    code, message = told(found, "a1")
     assert code == queue_tree.OVERCOMMITTED
     assert message == f"the guarantees of x directly below it (6) exceed its {label} (5)"
     assert not tree(replace(parent, **{label: x(6)}), *below).out
@@ -166,7 +177,7 @@ def test_guarantees_count_through_a_queue_that_has_none() -> None:
         Queue(name="m", parent="a"),
         Queue(name="m1", parent="m", guarantee=x(2)),
     )
-    assert found.problem_of("a") == (
+    assert told(found, "a") == (
         queue_tree.OVERCOMMITTED,
         "the guarantees of x directly below it (2) exceed its guarantee (1)",
     )
@@ -174,13 +185,13 @@ def test_guarantees_count_through_a_queue_that_has_none() -> None:
 
 def test_a_child_that_is_out_does_not_take_its_parent_out() -> None:
     found = tree(Queue(name="a", limit=x(5)), Queue(name="a1", parent="a", guarantee=x(9), limit=x(8)))
-    assert found.names == ("root", "a", "default")
+    assert part(found) == ("root", "a", "default")
     assert not found.is_leaf("a")
 
 
 def test_the_root_is_never_out() -> None:
     found = tree(Queue(name="root", limit=x(5), deserved=x(7)), Queue(name="a", guarantee=x(6)))
-    assert found.names == ("root", "a", "default")
+    assert part(found) == ("root", "a", "default")
     assert [fault.code for fault in found.warnings["root"]] == [queue_tree.CONTRADICTION, queue_tree.OVERCOMMITTED]
     assert found.fields(("x",)).limit[0, 0] == 5
 
@@ -220,3 +231,31 @@ def test_the_same_content_gives_the_same_tree() -> None:
     assert trees.of({**queues, "nlp": replace(queues["nlp"], limit=x(1))}) is not first
     assert trees.of({**queues, "nlp": replace(queues["nlp"], state="Hold")}).closed("nlp") == ("nlp", "Hold")
     assert trees.of({"nlp": replace(queues["nlp"], parent="")}).names == ("root", "default", "nlp")
+
+
+def test_what_takes_no_part_stands_aside_below_the_root() -> None:
+    queues = (
+        Queue(name="a", parent="b", limit=x(4)),
+        Queue(name="b", parent="a"),
+        Queue(name="below", parent="a", limit=x(2), deserved=x(1)),
+        Queue(name="fine"),
+    )
+    found = build({queue.name: queue for queue in queues}, ("gone", "fine", "default", "root", "below"))
+    assert found.names == ("root", "a", "b", "default", "fine", "gone", "below")
+    assert found.parents == (-1, 0, 0, 0, 0, 0, 1)
+    assert found.aside == {"a": x(4), "b": (), "below": x(2), "gone": ()}
+    assert found.gone == ("gone",)
+    assert part(found) == ("root", "default", "fine")
+    assert found.queues[-1] == Queue(name="below", weight=0)
+    assert found.lookup("gone") is None
+
+
+def test_a_tree_is_kept_until_something_runs_in_a_queue_that_is_gone() -> None:
+    trees = Trees()
+    queues = {"a": Queue(name="a")}
+    first = trees.of(queues, ("a", "default"))
+    assert trees.of(queues, ()) is first
+    second = trees.of(queues, ("gone",))
+    assert second.gone == ("gone",)
+    assert trees.of(dict(queues), ("gone", "a")) is second
+    assert not trees.of(queues, ("a",)).gone

@@ -16,13 +16,15 @@ from scheduler.cluster.store import Store
 from scheduler.config import PluginConfig, SchedulerConfiguration
 from scheduler.framework.registry import Registry
 from scheduler.model.decisions import Drain, Explain, Place, SetStatus
-from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
+from scheduler.model.groups import PodGroup, RoleMinimum
 from scheduler.model.nodes import HOSTNAME, Node, Taint
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
 from scheduler.model.resources import amounts
 from scheduler.model.snapshot import Snapshot
+from scheduler.model.topology import HyperNode, HyperNodeMember, Level, Topology
 from scheduler.model.verdict import Verdict
+from scheduler.model.wishes import TopologyWish
 
 GPU = "example.com/gpu"
 GI = 2**30
@@ -100,6 +102,28 @@ class World:
 
     def queue(self, name: str, **fields: object) -> World:
         self._queue.append(feed.QueueSet(Queue(name, **fields)))  # type: ignore[arg-type]
+        return self
+
+    def topology(self, name: str, *levels: tuple[str, str], dialect: str = "muster", **fields: object) -> World:
+        """levels: (name, label), widest first."""
+        made = tuple(Level(level, label) for level, label in levels)
+        values: dict[str, object] = {"levels": made, **fields}
+        self._queue.append(
+            feed.TopologySet(Topology(name, f"uid-{dialect}-{name}", dialect, **values))  # type: ignore[arg-type]
+        )
+        return self
+
+    def hypernode(self, name: str, tier: int, *members: str | HyperNodeMember, **fields: object) -> World:
+        """members: names of nodes, or anything else as it is."""
+        made = tuple(
+            HyperNodeMember("Node", exact=one, field=f"spec.members[{i}]")
+            if isinstance(one, str)
+            else replace(one, field=f"spec.members[{i}]")
+            for i, one in enumerate(members)
+        )
+        self._queue.append(
+            feed.HyperNodeSet(HyperNode(name, f"uid-hn-{name}", "volcano", tier, members=made, **fields))  # type: ignore[arg-type]
+        )
         return self
 
     def priority(self, name: str, value: int) -> World:

@@ -21,6 +21,11 @@ class World:
         self.running = 0
         self.most = 0
         self.hang = False
+        self.asked: list[tuple[str, str]] = []
+
+    async def access(self, token: str, path: str) -> int:
+        self.asked.append((token, path))
+        return {"": 401, "reader": 200}.get(token, 403)
 
     async def snapshot(self) -> bytes:
         self.running += 1
@@ -50,6 +55,7 @@ async def serving(world: World) -> AsyncIterator[str]:
         metrics=lambda: world.metrics(),
         snapshot=world.snapshot,
         state=lambda: world.state(),
+        access=world.access,
     )
     await ports.start()
     try:
@@ -111,12 +117,27 @@ async def test_a_callback_that_raises_is_a_500_and_the_port_lives_on(monkeypatch
         assert (await get(f"{url}/healthz"))[0] == 200
 
 
-async def test_strangers_may_look_at_health_but_not_inside(monkeypatch: pytest.MonkeyPatch):
+async def test_strangers_may_look_at_health_and_with_a_token_that_is_let_in_at_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(health, "_is_local", lambda _remote: False)
-    async with serving(World()) as url:
-        assert (await get(f"{url}/debug/snapshot"))[0] == 403
-        assert (await get(f"{url}/debug/state"))[0] == 403
-        assert (await get(f"{url}/metrics"))[0] == 200
+    world = World()
+    async with serving(world) as url, aiohttp.ClientSession() as session:
+
+        async def status(path: str, sent: str | None = None) -> int:
+            headers = {} if sent is None else {"Authorization": sent}
+            async with session.get(f"{url}{path}", headers=headers) as response:
+                assert ("WWW-Authenticate" in response.headers) == (response.status == 401)
+                return response.status
+
+        assert await status("/healthz") == 200
+        assert world.asked == []
+        for path in ("/metrics", "/debug/snapshot", "/debug/state"):
+            assert await status(path) == 401
+            assert await status(path, "Basic reader") == 401
+            assert await status(path, "Bearer other") == 403
+            assert await status(path, "bearer reader") == 200
+        assert ("other", "/metrics") in world.asked
 
 
 @pytest.mark.parametrize(
@@ -143,6 +164,7 @@ async def test_an_address_in_use_is_an_error_that_names_it():
             metrics=lambda: b"",
             snapshot=World().snapshot,
             state=dict,
+            access=World().access,
         )
         with pytest.raises(OSError, match=port):
             await second.start()

@@ -1,0 +1,43 @@
+{{- define "muster.name" -}}
+{{- .Release.Name | trunc 53 | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "muster.account" -}}
+{{- default (include "muster.name" .) .Values.serviceAccount.name -}}
+{{- end -}}
+
+{{- define "muster.selector" -}}
+app.kubernetes.io/name: muster
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "muster.labels" -}}
+{{ include "muster.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: scheduler
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end -}}
+
+{{- define "muster.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* The lease's name is that of the configuration, so that the right to it fits. */}}
+{{- define "muster.lease" -}}
+{{- dig "leaderElection" "name" "muster" .Values.config -}}
+{{- end -}}
+
+{{- define "muster.config" -}}
+{{- $own := dict "apiVersion" "config.muster.sh/v1alpha1" "kind" "SchedulerConfiguration" "namespace" .Release.Namespace "healthAddress" (printf "0.0.0.0:%d" (int .Values.port)) -}}
+{{- range $key, $_ := $own -}}
+{{- if hasKey $.Values.config $key -}}
+{{- fail (printf "config.%s is decided by the chart; remove it" $key) -}}
+{{- end -}}
+{{- end -}}
+{{- mustMerge $own .Values.config | toYaml -}}
+{{- end -}}

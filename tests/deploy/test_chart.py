@@ -1,0 +1,161 @@
+"""The chart, by the real helm: what it renders, what it refuses, and what it makes of a real API server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler.app import load_configuration
+from tests.controlplane.cluster import ControlPlane
+from tests.deploy import helm
+
+Json = dict[str, Any]
+ROOT = helm.ROOT
+pytestmark = [pytest.mark.xdist_group("helm"), pytest.mark.timeout(900)]
+
+
+def objects(text: str) -> dict[tuple[str, str], Json]:
+    """Return every object of a rendered text by kind and name."""
+    found = [one for one in yaml.safe_load_all(text) if one]
+    named = {(one["kind"], one["metadata"]["name"]): one for one in found}
+    assert len(named) == len(found)
+    return named
+
+
+def test_the_chart_passes_helms_own_check():
+    helm.run("lint", "--strict", str(helm.CHART))
+
+
+def test_the_kustomization_is_the_chart_with_its_defaults():
+    assert helm.RENDERED.read_text() == helm.kustomized(), "run `python -m tests.deploy.helm render`"
+
+
+def test_the_mounted_configuration_is_one_that_muster_reads():
+    config = 'config={"schedulerNames":["volcano","muster"],"leaderElection":{"name":"other"},"sessionPeriod":"2s"}'
+    made = objects(helm.template(config, "port=9090", namespace="gang"))
+    text = made["ConfigMap", "muster"]["data"]["config.yaml"]
+    read = load_configuration(None, content=text.encode())
+    assert read.scheduler_names == ("volcano", "muster")
+    assert (read.namespace, read.health_address, read.session_period) == ("gang", "0.0.0.0:9090", 2.0)
+    lease = [rule for rule in made["Role", "muster"]["rules"] if "resourceNames" in rule]
+    assert [rule["resourceNames"] for rule in lease] == [["other"]]
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ("replica=3", "replica"),
+        ("replicas=0", "replicas"),
+        ('image={"repositry":"x"}', "repositry"),
+        ('image.digest="sha256:12"', "digest"),
+        ('config={"namespace":"elsewhere"}', "config.namespace"),
+        ('config={"healthAddress":"1.2.3.4:80"}', "config.healthAddress"),
+        ("port=80", "port"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(value: str, named: str):
+    said = helm.run(
+        "template", "muster", str(helm.CHART), "--kube-version", helm.K8S_VERSION, "--set-json", value, check=False
+    )
+    assert said.returncode
+    assert named in said.stderr
+
+
+def test_the_rights_are_those_of_config_rbac():
+    written = objects((ROOT / "config" / "rbac" / "muster.yaml").read_text())
+    made = objects(helm.template())
+    assert made["ClusterRole", "muster-system:muster"]["rules"] == written["ClusterRole", "muster"]["rules"]
+    assert made["Role", "muster"]["rules"] == written["Role", "muster"]["rules"]
+
+
+def test_one_replica_has_no_disruption_budget_and_a_service_monitor_is_made_when_asked_for():
+    made = objects(helm.template("replicas=1", 'metrics={"serviceMonitor":{"create":true,"labels":{"team":"a"}}}'))
+    assert not [kind for kind, _ in made if kind == "PodDisruptionBudget"]
+    monitor = made["ServiceMonitor", "muster"]
+    assert monitor["metadata"]["labels"]["team"] == "a"
+    service = made["Service", "muster"]["metadata"]["labels"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service.items()
+
+
+def test_every_value_is_in_the_readme():
+    values = yaml.safe_load((helm.CHART / "values.yaml").read_text())
+    rows = {
+        line.split("|")[1].strip().strip("`")
+        for line in (helm.CHART / "README.md").read_text().splitlines()
+        if line.startswith("| `")
+    }
+
+    def leaves(node: Any, path: str) -> list[str]:
+        if isinstance(node, dict) and node and path not in ("config", "resources"):
+            return [leaf for key, one in node.items() for leaf in leaves(one, f"{path}.{key}" if path else key)]
+        return [path]
+
+    assert rows == set(leaves(values, ""))
+
+
+def test_the_image_is_made_of_files_that_are_there_and_let_in():
+    copied = []
+    for line in (ROOT / "deploy" / "Dockerfile").read_text().splitlines():
+        words = line.split()
+        if words[:1] == ["COPY"] and not words[1].startswith("--"):
+            copied += words[1:-1]
+    assert set(copied) >= {"scheduler", "plugins", "config", "pyproject.toml"}
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    for name in copied:
+        assert (ROOT / name).exists()
+        assert name in let_in
+
+
+@pytest.fixture
+def kubeconfig(real_control_plane: ControlPlane) -> Path:
+    return real_control_plane.kubeconfig
+
+
+@pytest.mark.real
+def test_it_installs_upgrades_and_leaves_the_kinds_when_it_goes(real_control_plane: ControlPlane, kubeconfig: Path):
+    rest, namespace = real_control_plane.rest, "chart-test"
+    # Its own server's kinds are those of config/crd, made by the tests: helm may take over only what it made.
+    options = ["--namespace", namespace, "--set", "crds.install=false"]
+    rest.create("/api/v1/namespaces", {"metadata": {
+        "name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}})  # fmt: skip
+    try:
+        helm.run("install", "gang", str(helm.CHART), *options, kubeconfig=kubeconfig)
+        path = f"/apis/apps/v1/namespaces/{namespace}/deployments/gang"
+        deployment = rest.get(path)
+        assert deployment["spec"]["replicas"] == 2
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, **deployment["spec"]["template"]}
+        pod["metadata"] = {"name": "probe", "labels": pod["metadata"]["labels"]}
+        made = rest.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
+        assert made["spec"]["serviceAccountName"] == "gang"
+        helm.run(
+            "upgrade", "gang", str(helm.CHART), *options, "--set", "replicas=3", "--set-json",
+            'config={"schedulerNames":["muster","volcano"]}', kubeconfig=kubeconfig,
+        )  # fmt: skip
+        assert rest.get(path)["spec"]["replicas"] == 3
+        config = rest.get(f"/api/v1/namespaces/{namespace}/configmaps/gang")["data"]["config.yaml"]
+        assert "volcano" in config
+        helm.run("rollback", "gang", "1", "--namespace", namespace, kubeconfig=kubeconfig)
+        assert rest.get(path)["spec"]["replicas"] == 2
+        helm.run("uninstall", "gang", "--namespace", namespace, kubeconfig=kubeconfig)
+        assert not rest.list(f"/apis/apps/v1/namespaces/{namespace}/deployments")
+        assert not [one for one in rest.list("/apis/rbac.authorization.k8s.io/v1/clusterroles")
+                    if one["metadata"]["name"] == f"{namespace}:gang"]  # fmt: skip
+    finally:
+        rest.delete(f"/api/v1/namespaces/{namespace}")
+
+
+def test_the_kinds_are_kept_and_are_those_of_config_crd():
+    made = {name: one for (kind, name), one in objects(helm.template()).items() if kind == "CustomResourceDefinition"}
+    written = {}
+    for file in sorted((ROOT / "config" / "crd").glob("*.yaml")):
+        for one in yaml.safe_load_all(file.read_text()):
+            written[one["metadata"]["name"]] = one
+    assert made.keys() == written.keys()
+    for name, one in made.items():
+        assert one["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+        assert json.dumps(one["spec"], sort_keys=True) == json.dumps(written[name]["spec"], sort_keys=True)
+    assert not [name for kind, name in objects(helm.template("crds.install=false")) if "Definition" in kind]

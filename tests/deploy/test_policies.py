@@ -1,0 +1,161 @@
+"""The policies of config/policies on a real API server: who may name a queue or a priority class, and who gets whom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.rest import ApiError, Rest
+
+Json = dict[str, Any]
+POLICIES = Path(__file__).parents[2] / "config" / "policies"
+TEAM = "policy-team"
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("policies")]
+SETUP = f"""
+apiVersion: v1
+kind: Namespace
+metadata: {{name: {TEAM}, labels: {{scheduling.muster.sh/schedule: muster}}}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {{name: {TEAM}-plain}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: ana, namespace: {TEAM}}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: policy-team}}
+rules:
+- {{apiGroups: ["", batch, apps, scheduling.muster.sh], resources: [pods, jobs, deployments, podgroups], verbs: ["*"]}}
+- {{apiGroups: [scheduling.muster.sh], resources: [queues], resourceNames: [ours], verbs: [use]}}
+- {{apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [plain], verbs: [use]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: policy-team}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: policy-team}}
+subjects: [{{kind: ServiceAccount, name: ana, namespace: {TEAM}}}]
+"""
+
+
+def group(name: str, **spec: Any) -> Json:
+    return {
+        "apiVersion": "scheduling.muster.sh/v1alpha1", "kind": "PodGroup", "metadata": {"name": name},
+        "spec": {"minMember": 1, **spec},
+    }  # fmt: skip
+
+
+def pod(name: str, labels: Json | None = None, **spec: Any) -> Json:
+    return {
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"containers": [{"name": "main", "image": "app:1"}], **spec},
+    }  # fmt: skip
+
+
+def job(name: str, queue: str) -> Json:
+    template = {
+        "metadata": {"labels": {"scheduling.muster.sh/queue": queue}},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "app:1"}]},
+    }
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": template}}
+
+
+GROUPS = "/apis/scheduling.muster.sh/v1alpha1/namespaces/policy-team/podgroups"
+PODS = "/api/v1/namespaces/policy-team/pods"
+JOBS = "/apis/batch/v1/namespaces/policy-team/jobs"
+
+
+@pytest.fixture(scope="module")
+def ana(real_control_plane: ControlPlane) -> Iterator[Rest]:
+    """A member of a team that may use queue `ours` and class `plain`; the policies hold."""
+    cluster = real_control_plane
+    cluster.kubectl("apply", "-f", "-", input=SETUP)
+    cluster.kubectl("apply", "-f", str(POLICIES))
+    rest = cluster.rest_as(cluster.service_account_token(TEAM, "ana"))
+    until(lambda: refused(rest, GROUPS, group("probe", queue="theirs"), dryRun="All"))
+    until(lambda: refused(rest, PODS, pod("probe", {"scheduling.muster.sh/queue": "theirs"}), dryRun="All"))
+    until(lambda: refused(rest, JOBS, job("probe", "theirs"), dryRun="All"))
+    until(lambda: rest.create(PODS, pod("probe"), dryRun="All")["spec"]["schedulerName"] == "muster")
+    yield rest
+    cluster.kubectl("delete", "-f", str(POLICIES))
+    for name in (TEAM, f"{TEAM}-plain"):
+        cluster.rest.delete(f"/api/v1/namespaces/{name}")
+
+
+def until(what: Callable[[], Any]) -> None:
+    """A policy holds a moment after it was made; so does the default service account."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            if what():
+                return
+        except ApiError as error:
+            if time.monotonic() > deadline:
+                raise
+            assert error.status in (403, 404)
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def refused(rest: Rest, path: str, body: Json, **query: Any) -> str:
+    """Return what the refusal says, "" where it is let in."""
+    try:
+        rest.create(path, body, **query)
+    except ApiError as error:
+        if "denied" not in str(error):
+            raise
+        return str(error)
+    return ""
+
+
+def test_a_group_names_only_queues_and_classes_that_its_author_may_use(ana: Rest):
+    assert not refused(ana, GROUPS, group("a", queue="ours", priorityClassName="plain"))
+    assert not refused(ana, GROUPS, group("b", queue="root/ours"))
+    assert not refused(ana, GROUPS, group("c"))
+    said = refused(ana, GROUPS, group("d", queue="root/theirs"))
+    assert "spec.queue" in said
+    assert "may not use queue theirs" in said
+    assert "spec.priorityClassName" in refused(ana, GROUPS, group("e", priorityClassName="high"))
+    with pytest.raises(ApiError, match="may not use queue theirs"):
+        ana.patch(f"{GROUPS}/a", {"spec": {"queue": "theirs"}})
+    with pytest.raises(ApiError, match="may not use priority class high"):
+        ana.patch(f"{GROUPS}/c", {"spec": {"priorityClassName": "high"}})
+    ana.patch(f"{GROUPS}/a", {"spec": {"minMember": 2}})
+
+
+def test_what_an_administrator_wrote_stays_editable(ana: Rest, real_control_plane: ControlPlane):
+    real_control_plane.rest.create(GROUPS, group("given", queue="theirs", priorityClassName="high"))
+    ana.patch(f"{GROUPS}/given", {"spec": {"minMember": 3}})
+
+
+def test_pods_and_templates_name_only_queues_that_their_author_may_use(ana: Rest):
+    assert not refused(ana, PODS, pod("a", {"scheduling.muster.sh/queue": "ours"}))
+    assert "may not use queue theirs" in refused(ana, PODS, pod("b", {"scheduling.muster.sh/queue": "theirs"}))
+    with pytest.raises(ApiError, match="may not use queue theirs"):
+        ana.patch(f"{PODS}/a", {"metadata": {"labels": {"scheduling.muster.sh/queue": "theirs"}}})
+    assert not refused(ana, JOBS, job("a", "ours"))
+    assert "may not use queue theirs" in refused(ana, JOBS, job("b", "theirs"))
+
+
+def test_the_job_controller_makes_the_pods_of_a_job_that_was_let_in(ana: Rest):
+    assert not refused(ana, JOBS, job("made", "ours"))
+    until(lambda: [one for one in ana.list(PODS) if one["metadata"]["name"].startswith("made-")])
+
+
+def test_pods_of_a_labelled_namespace_are_muster_s_unless_they_say_otherwise(ana: Rest):
+    def name_of(body: Json, namespace: str = TEAM) -> str:
+        made = ana.create(f"/api/v1/namespaces/{namespace}/pods", body, dryRun="All")
+        return str(made["spec"]["schedulerName"])
+
+    assert name_of(pod("x")) == "muster"
+    assert name_of(pod("x", schedulerName="default-scheduler")) == "muster"
+    assert name_of(pod("x", schedulerName="volcano")) == "volcano"
+    assert name_of(pod("x", nodeName="n1")) == "default-scheduler"
+    until(lambda: name_of(pod("x"), f"{TEAM}-plain") == "default-scheduler")

@@ -1,0 +1,149 @@
+"""`muster convert`: what other APIs' queues become, and what is said of the rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from scheduler.cli.convert import convert
+from scheduler.dialects.muster import MusterDialect
+
+KUEUE = """
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: Cohort
+metadata: {name: all}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: research}
+spec:
+  cohort: all
+  queueingStrategy: StrictFIFO
+  stopPolicy: Hold
+  namespaceSelector: {matchLabels: {team: research}}
+  preemption: {withinClusterQueue: LowerPriority, reclaimWithinCohort: Any}
+  fairSharing: {weight: 3}
+  resourceGroups:
+  - coveredResources: [cpu, nvidia.com/gpu]
+    flavors:
+    - name: a100
+      resources:
+      - {name: cpu, nominalQuota: 10, borrowingLimit: 500m}
+      - {name: nvidia.com/gpu, nominalQuota: 8, borrowingLimit: 4, lendingLimit: 6}
+    - name: h100
+      resources:
+      - {name: cpu, nominalQuota: 20, borrowingLimit: 0}
+      - {name: nvidia.com/gpu, nominalQuota: 4, borrowingLimit: 0}
+  - coveredResources: [memory]
+    flavors:
+    - name: any
+      resources: [{name: memory, nominalQuota: "1500"}]
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: LocalQueue
+metadata: {name: mine, namespace: nlp}
+spec: {clusterQueue: research}
+"""
+
+
+def converted(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> tuple[list[Any], str, int]:
+    file = tmp_path / "queues.yaml"
+    file.write_text(text)
+    code = convert([file])
+    said = capsys.readouterr()
+    return [one for one in yaml.safe_load_all(said.out) if one], said.err, code
+
+
+def test_a_cohort_tree_of_kueue(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    made, told, code = converted(tmp_path, capsys, KUEUE)
+    assert code == 0
+    assert made[0]["metadata"]["name"] == "all"
+    assert made[0]["spec"] == {}
+    assert made[1] == {
+        "apiVersion": "scheduling.muster.sh/v1alpha1",
+        "kind": "Queue",
+        "metadata": {"name": "research"},
+        "spec": {
+            "parent": "all",
+            "weight": 3,
+            "resources": {
+                "cpu": {"deserved": "30", "limit": "30500m"},
+                "memory": {"deserved": "1500"},
+                "nvidia.com/gpu": {"guarantee": "2", "deserved": "12", "limit": "16"},
+            },
+            "order": "StrictFIFO",
+            "namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "In", "values": ["research"]}]},
+            "state": "Hold",
+        },
+    }
+    assert "flavours of spec.resourceGroups[0] are added up" in told
+    assert "scheduling.muster.sh/queue=research" in told
+
+
+def test_what_kueue_does_by_default_is_written_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plain = "{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, metadata: {name: q}, spec: {}}"
+    made, told, _ = converted(tmp_path, capsys, plain)
+    assert made[0]["spec"] == {"preemption": {"withinQueue": "Never", "reclaim": "Never"}}
+    assert "no namespace may use it there" in told
+
+
+@pytest.mark.parametrize("sample", ["volcano-queues.yaml"])
+def test_the_sample_of_another_api_becomes_the_same_queues(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sample: str
+):
+    made, _, code = converted(tmp_path, capsys, (Path("config/samples") / sample).read_text())
+    assert code == 0
+    assert [one["metadata"]["name"] for one in made] == ["research", "inference", "default"]
+    inference = MusterDialect().decode_queue(yaml_bytes(made[1]), "scheduling.muster.sh/v1alpha1")
+    assert not inference.problems
+    assert inference.priority == 10
+    assert dict(inference.guarantee) == {"example.com/gpu": 1}
+    assert dict(inference.deserved) == {"example.com/gpu": 4}
+    assert dict(inference.limit) == {"example.com/gpu": 8}
+
+
+def test_queues_of_kai_keep_their_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    kai = """
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: nlp}
+spec:
+  parentQueue: top
+  resources:
+    cpu: {quota: 4000, limit: -1, overQuotaWeight: 2}
+    gpu: {quota: 8, limit: 12, overQuotaWeight: 2}
+    memory: {quota: 1000, limit: -1, overQuotaWeight: 2}
+"""
+    made, _, code = converted(tmp_path, capsys, kai)
+    assert code == 0
+    assert made[0]["spec"]["parent"] == "top"
+    resources = made[0]["spec"]["resources"]
+    assert resources["cpu"]["deserved"] == "4"
+    assert resources["nvidia.com/gpu"] == {"deserved": "8", "limit": "12"}
+    assert resources["memory"]["deserved"] == "1000000000"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: bad}, "
+         "spec: {capability: {cpu: lots}}}", "Queue bad"),
+        ("{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, metadata: {name: bad}, spec: {resourceGroups: "
+         "[{flavors: [{resources: [{name: cpu, nominalQuota: many}]}]}]}}", "nominalQuota of cpu"),
+        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "there is no queue"),
+        ("just text", "is no object"),
+        ("a: [", "line"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, named: str):
+    made, told, code = converted(tmp_path, capsys, text)
+    assert (made, code) == ([], 2)
+    assert named in told
+
+
+def yaml_bytes(obj: Any) -> bytes:
+    return json.dumps({**obj, "metadata": {"uid": "u", **obj["metadata"]}}).encode()
