@@ -97,10 +97,15 @@ class Ask:
         kind = self.kinds[0]
         return replace(self, state=state, kinds=(replace(kind, pods=state.waiting),))
 
-    @property
+    @cached_property
     def amounts(self) -> Amounts:
         """The sum of what those members request."""
         return self.amounts_of(self.members)
+
+    @cached_property
+    def preempts(self) -> bool:
+        """Whether others may go for every one of the members."""
+        return all(pod.preempts for kind in self.kinds for pod in kind.pods)
 
     def amounts_of(self, counts: Sequence[int]) -> Amounts:
         """The sum of what so many members of each kind request."""
