@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,9 @@ class _Term:
 class RoomModel:
     """The model of one segment, or of everything. `instance`: of the question with all candidates gone."""
 
+    at_once: ClassVar[bool] = True
+    """Whether the solver's bounds need most of the rows."""
+
     problem: VictimProblem
     instance: Instance
     pieces: Pieces
@@ -84,15 +88,15 @@ class RoomModel:
             self._variables.append(placed)
             mine = [counts[d] for d in instance.kinds[number].members]
             model.row([*placed.values(), *mine], [*[1] * len(placed), *[-1] * len(mine)], 0, 0)
-        released = self._released()
-        self._amounts(caps, released)
-        necessary_rows(model, instance, self.problem.problem.nodes, self._variables, released)
+        self._amounts(caps)
+        necessary_rows(model, instance, self.problem.problem.nodes, self._variables, self._released())
         apart_rows(instance, model, self._variables, caps, self.nodes)
         domain_rows(instance, model, cells_of(model, self._variables, caps, grouping(instance)))
 
-    def _amounts(self, caps: list[Ints], released: Mapping[int, Sequence[tuple[int, Ints, int]]]) -> None:
+    def _amounts(self, caps: list[Ints]) -> None:
         """What pods use of a node is what is free now, and what goes."""
         instance, model, view = self.instance, self.model, self.problem.problem.nodes
+        released = self._released()
         spent = [spent_once(instance, model, self._variables, caps, number) for number in range(len(instance.shared))]
         asked = len(instance.rows) - 1 - len(extra_rows(self.problem.problem))
         for row in range(len(instance.rows)):
@@ -243,7 +247,7 @@ class RoomModel:
             limit = heavy * below[0] + min(below[1], most) - worse
             self.model.row(variables, weights, None, limit)
         self.model.minimize(variables, weights)
-        first = self.model.solve(clock, whole=True)
+        first = self.model.solve(clock, whole=self.at_once)
         if first.status is Status.IMPOSSIBLE:
             return Chosen(frozenset(), None, True)
         if first.status is Status.UNKNOWN:
@@ -257,7 +261,7 @@ class RoomModel:
             if tie and below is not None:
                 self.model.row(units, costs, None, below[2] - 1)
             self.model.minimize(units, costs)
-            second = self.model.solve(clock, whole=True)
+            second = self.model.solve(clock, whole=self.at_once)
             if second.status in (Status.FOUND, Status.BETTER):
                 values = second.values
             elif tie:
