@@ -373,6 +373,26 @@ class Cluster:
             return min(2**62, sum(self.deserved(child, resource) for child in self.children.get(name, ())))
         return said if said >= 0 else 2**62
 
+    def guaranteed(self, name: str, resource: str) -> int:
+        """What a queue is guaranteed: what it says, else what those below it are."""
+        said = dict(self.queue(name).guarantee).get(resource)
+        return self._guaranteed(name, resource) if said is None else said
+
+    def idle(self, name: str, resource: str) -> int:
+        """What is kept for a queue and those below it, because they are guaranteed it and do not use it."""
+        used, limit = self.uses(name)[resource], dict(self.queue(name).limit).get(resource, -1)
+        below = sum(self.idle(child, resource) for child in self.children.get(name, ()))
+        kept = max(self.guaranteed(name, resource) - used, below)
+        return kept if limit < 0 else min(kept, max(limit - used, 0))
+
+    @cached_property
+    def guarantees_hold(self) -> bool:
+        """Whether nobody is guaranteed anything, or all of it is there and nothing is about to go."""
+        if not any(queue.guarantee for queue in self.queues.values()):
+            return True
+        going = any(self.goes(pod) for pod in self.pods.values() if pod.node and not pod.finished)
+        return not going and all(self._guaranteed("root", one) <= self.capacity(one) for one in self.resources)
+
     def keeps(self, name: str, resource: str, rule: str) -> int:
         """What a queue may hold without giving back, by what it is entitled to or by what it deserves."""
         entitled = self.entitled[name][resource]
@@ -711,7 +731,8 @@ def _inside(cluster: Cluster, name: str, gone: Iterable[Pod]) -> Amounts:
     """What goes of a queue and those below it."""
     freed = Amounts()
     for pod in gone:
-        freed = freed.plus(cluster.held(pod)) if name in cluster.lineage(cluster.queue_of(pod)) else freed
+        inside = name == "root" or name in cluster.lineage(cluster.queue_of(pod))
+        freed = freed.plus(cluster.held(pod)) if inside else freed
     return freed
 
 
@@ -829,8 +850,10 @@ def _allowed(
             for name in lines[gang.key]:
                 below.setdefault(name, []).extend([[pod] for pod in part] if lives else [list(part)])
     for name, chunks in below.items():
-        if not _while_over(cluster, name, chunks, asked, rule):
+        if not _while_over(cluster, name, chunks, asked, rule) or not _keeps_guarantee(cluster, name, chunks):
             return False
+    if not _leaves_guarantees(cluster, own, gone, asked):
+        return False
     if why == "reclaim" and not all(_stays_within(cluster, name, gone, asked, rule) for name in own):
         return False
     for name in own:
@@ -840,6 +863,32 @@ def _allowed(
             gives = freed[resource] if why == "preempt" else 0
             if limit >= 0 and asked[resource] and cluster.uses(name)[resource] - gives + asked[resource] > limit:
                 return False
+    return True
+
+
+def _keeps_guarantee(cluster: Cluster, name: str, chunks: list[list[Pod]]) -> bool:
+    """Whether a queue keeps what it is guaranteed, or all that it has of it."""
+    for resource in cluster.resources:
+        before = cluster.staying(name)[resource]
+        taken = sum(cluster.held(pod)[resource] for chunk in chunks for pod in chunk)
+        if taken and before - taken < min(cluster.guaranteed(name, resource), before):
+            return False
+    return True
+
+
+def _leaves_guarantees(cluster: Cluster, own: Sequence[str], gone: Sequence[Pod], asked: Amounts) -> bool:
+    """Whether what idle queues are guaranteed stays free when these are gone and so much more is held."""
+    freed = _inside(cluster, "root", gone)
+    for resource, value in asked.items():
+        room = cluster.capacity(resource) - cluster.uses("root")[resource] + freed[resource]
+        beside = (
+            other
+            for one in own
+            for other in cluster.children.get(cluster.queue(one).parent or "root", ())
+            if other != one
+        )
+        if value and value <= room < value + sum(cluster.idle(other, resource) for other in beside):
+            return False
     return True
 
 
@@ -905,7 +954,7 @@ def _cheapest(cluster: Cluster, place: Place) -> None:
         return
     if len({(pod.shape, pod.role) for pod in waiting}) > 1 or (group is not None and group.topology is not None):
         return
-    if any(_guaranteed(queue) for queue in cluster.queues.values()) or not cluster.exact:
+    if not cluster.guarantees_hold or not cluster.exact:
         return
     gone, told = frozenset(victim.uid for victim in sent), sorted(victim.pod for victim in sent)
     for rule in ("entitled", "deserved") if sent[0].why == "reclaim" else ("entitled",):
@@ -922,13 +971,9 @@ def _cheapest(cluster: Cluster, place: Place) -> None:
     assert best is not None and chosen[:3] == best[:3], f"{told} cost {chosen}, and {best} would do"
 
 
-def _guaranteed(queue: Queue) -> bool:
-    return bool(queue.guarantee)
-
-
 def starving(cluster: Cluster, held_back: frozenset[str]) -> None:
     """At rest: whoever waits could not be placed by evicting anybody whom it may evict, and does not fit as it is."""
-    if not cluster.exact or any(_guaranteed(queue) for queue in cluster.queues.values()) or cluster.assumed:
+    if not cluster.exact or not cluster.guarantees_hold or cluster.assumed:
         return
     if any(pod.deleting and pod.node for pod in cluster.pods.values()):
         return
@@ -946,7 +991,7 @@ def starving(cluster: Cluster, held_back: frozenset[str]) -> None:
             for name in line
             for resource, limit in limits[name].items()
         )
-        if not limited and suffices(cluster, frozenset(), pods):
+        if not limited and suffices(cluster, frozenset(), pods) and _leaves_guarantees(cluster, line, [], asked):
             raise AssertionError(f"{key} has room and is not placed")
         for why, rule in (("reclaim", "entitled"), ("reclaim", "deserved"), ("preempt", "entitled")):
             found = sets(cluster, key, asked, why, rule)
