@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask
-from scheduler.actions.attempt import spelled
 from scheduler.actions.candidates import lost
+from scheduler.actions.dealing import deal
 from scheduler.actions.making_room import WORK, work_of
 from scheduler.actions.narrowing import portions
+from scheduler.actions.placing import parts_of
 from scheduler.actions.rehousing import rehoused
 from scheduler.actions.rights import Rights, narrowed
 from scheduler.actions.room import Room, room_for
@@ -117,17 +118,16 @@ def commit(
     """
     with session.outlook.ahead(), session.statement() as statement:
         victims = statement.evict(gone, why)
-        members: list[tuple[Pod, int]] = []
-        for kind, pairs in zip(ask.kinds, placement.counts, strict=True):
-            rows = np.array([node for node, _ in pairs], dtype=np.intp)
-            counts = np.array([number for _, number in pairs], dtype=np.int64)
+        found = parts_of(placement.counts)
+        for kind, (rows, counts) in zip(ask.kinds, found, strict=True):
             statement.charge(kind.shape, rows, counts)
-            members.extend(zip(kind.pods, spelled(rows, counts), strict=False))
+        dealt = deal(session, ask, found)
+        members = dealt.members
         pods = {pod.uid: pod for _, part in gone for pod in part}
         homes = rehoused(session, gone) if moves is None else moves
         victims = tuple(_moved(session, victim, pods[victim.uid], homes.get(victim.uid, "")) for victim in victims)
         awaited = _awaited(session, {row for _, row in members}, {victim.uid for victim in victims}, why)
-        statement.place(ask.state, len(members), members, (*victims, *awaited))
+        statement.place(ask.state, len(members), members, (*victims, *awaited), dealt.marks)
         statement.commit()
     _note_spare(session, list(pods.values()), members)
     lost(session, [running for running, _ in gone])
