@@ -50,12 +50,6 @@ _COUNTED = {
     "storageclasses": ["/apis/storage.k8s.io/v1/storageclasses"],
     "csidrivers": ["/apis/storage.k8s.io/v1/csidrivers"],
     "csinodes": ["/apis/storage.k8s.io/v1/csinodes"],
-    "topologies": [
-        "/apis/scheduling.muster.sh/v1alpha1/topologies",
-        "/apis/kai.scheduler/v1alpha1/topologies",
-        "/apis/kueue.x-k8s.io/v1beta1/topologies",
-    ],
-    "hypernodes": ["/apis/topology.volcano.sh/v1alpha1/hypernodes"],
     "csistoragecapacities": ["/apis/storage.k8s.io/v1/csistoragecapacities"],
 }
 """What the scheduler is waited for to have seen, before pods are made: plural -> where all of it is listed."""
