@@ -19,7 +19,7 @@ from scheduler.actions.candidates import Candidate, herd_of
 from scheduler.actions.evicting import commit, evict_for
 from scheduler.actions.making_room import make_room_for, work_of
 from scheduler.actions.placing import problem_of
-from scheduler.actions.rehousing import is_free
+from scheduler.actions.rehousing import domains_of, is_free
 from scheduler.actions.rights import Rights, budgets_of, permitted
 from scheduler.actions.room import gang_of, residents_of, rows_of
 from scheduler.framework.residents import Running
@@ -80,8 +80,8 @@ def _moving(session: Session, candidate: Candidate) -> Candidate | None:
     running = candidate.running
     if not pods or not (whole or len(running.pods) + running.fixed > running.minimum):
         return None
-    state = session.snapshot.groups.get(running.key)
-    if not whole and state is not None and state.group.topology is not None:
+    bound = domains_of(session, running)
+    if bound is None or (bound and not whole):
         return None
     return Candidate(running, pods, whole)
 
@@ -120,13 +120,11 @@ def move_for(session: Session, ask: Ask, rights: Rights) -> bool:
 
 def _together(session: Session, rights: Rights) -> list[Together]:
     """The groups that run in one domain of a level stay in one."""
-    found = []
-    for number, one in enumerate(rights.candidates):
-        state = session.snapshot.groups.get(one.running.key)
-        topology = state.group.topology if state is not None else None
-        if topology is not None and topology.required:
-            found.append(Together(number, topology.required))
-    return found
+    return [
+        Together(number, level)
+        for number, one in enumerate(rights.candidates)
+        for level in domains_of(session, one.running) or ()
+    ]
 
 
 def _masks(session: Session, pods: tuple[Pod, ...]) -> tuple[tuple[NDArray[np.bool_], ...], tuple[int, ...]]:

@@ -83,14 +83,14 @@ def _carry_out(session: Session, ask: Ask, why: str, room: Room, answer: MadeRoo
         running = room.owners[number]
         gone.setdefault(running.key, (running, []))[1].append(room.pods[number])
     parts = [(one, tuple(pods)) for one, pods in gone.values()]
-    if not _allowed(session, ask, parts):
+    if not _allowed(session, ask, answer.placement, parts):
         session.count("room_searches_total", action=why, result="forbidden")
         return False
     commit(session, ask, answer.placement, parts, why)
     return True
 
 
-def _allowed(session: Session, ask: Ask, gone: list[tuple[Running, tuple[Pod, ...]]]) -> bool:
+def _allowed(session: Session, ask: Ask, placement: Placement, gone: list[tuple[Running, tuple[Pod, ...]]]) -> bool:
     """Whether plugins allow the ask when these are gone; of what they say limits and guarantees are rows already."""
     undo: list[Callable[[], None]] = []
     for running, pods in gone:
@@ -98,7 +98,8 @@ def _allowed(session: Session, ask: Ask, gone: list[tuple[Running, tuple[Pod, ..
         if row is not None:
             undo.append(session.book.charge(row, -session.book.vector(held_together(pods, session.snapshot.shapes))))
     try:
-        return session.hooks.allows(ask.state, ask.amounts, session) is None
+        amounts = ask.amounts_of([placement.placed(number) for number in range(len(ask.kinds))])
+        return session.hooks.allows(ask.state, amounts, session) is None
     finally:
         for back in undo:
             back()
