@@ -225,7 +225,8 @@ class Book:
         What is kept idle for queues below it is a part of its guarantee that it has already.
         """
         kept = np.maximum(self.ground.kept[row] - self._idle_below[row], 0)
-        return np.minimum(kept, self.staying[row])
+        secured: Ints = np.minimum(kept, self.staying[row])
+        return secured
 
     def share(self, row: int, ask: Ints) -> float:
         """Return the dominant share of a queue with so much more, of what it is owed."""
