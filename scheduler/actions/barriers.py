@@ -37,7 +37,7 @@ class _Found:
 
 def barriers(session: Session, ask: Ask, actions: tuple[str, ...]) -> tuple[Barrier, ...]:
     """Return what keeps a group from evicting, action by action. actions: those that are configured."""
-    if not all(pod.preempts for kind in ask.kinds for pod in kind.pods):
+    if not ask.preempts:
         return (Barrier("never", action="preempt"),)
     row = session.served_row(ask.state)
     if row is None:

@@ -19,6 +19,7 @@ from scheduler.actions.strays import strays
 from scheduler.framework.cache import Told
 from scheduler.framework.gangs import is_running, membership, needs, required_total
 from scheduler.framework.session import Session
+from scheduler.model.bindrequest import awaits
 from scheduler.model.decisions import Explain, SetStatus
 from scheduler.model.groups import GroupState, said_of_stray
 from scheduler.model.verdict import Code, Verdict, verdict
@@ -128,10 +129,11 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None) -> b
     if not group.has_object or not group.uid or group.deleting or state.missing_object:
         return True
     phase = phase_of(state, admitted=state.key in session.admitted)
-    if session.placed_now(state) or (state.assumed and phase == "Scheduling"):
+    victims = next((place for place in session.placed_of.get(state.key, ()) if place.victims), None)
+    if victims is None and (session.placed_now(state) or (state.assumed and phase == "Scheduling")):
         return True  # its members are on their way; the next word is Running
     started = phase in ("Running", "Completed", "Degraded")
-    why = session.verdicts.get(state.key)
+    why = session.verdicts.get(state.key) if victims is None else awaits(victims)
     if phase == "Degraded":
         why = why or membership(state)  # what is missing may be nobody's turn yet, or nobody's at all
     elif started:
