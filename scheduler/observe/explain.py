@@ -36,6 +36,7 @@ sentence below.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 
@@ -96,8 +97,11 @@ def eviction(place: Place, victim: Victim) -> str:
 
 def barrier(found: Barrier) -> str:
     """Return why nobody is evicted in one respect, as a clause: "groups of queue a have no lower priority: ml/x"."""
-    who = ", ".join(found.who[:_HOLDERS_SHOWN])
-    rest = len(found.who) - _HOLDERS_SHOWN
+    pods = Counter(found.who)  # pods of one owner have one name
+    who = ", ".join(
+        f"{name} ({count} pods)" if count > 1 else name for name, count in list(pods.items())[:_HOLDERS_SHOWN]
+    )
+    rest = len(pods) - _HOLDERS_SHOWN
     named = who + (f" and {_plural(rest, 'other')}" if rest > 0 else "")
     queue = f"queue {found.queue}"
     match found.kind:
