@@ -101,12 +101,28 @@ class SetTopologyStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """Where a group stands in its queue. position: from 1; exact only while `exact`, else at most so far back.
+
+    ahead: the first groups before it ("namespace/name"), the next to be served first, and how many `more` there are;
+    none where the position is not exact.
+    """
+
+    queue: str
+    position: int
+    exact: bool = True
+    ahead: tuple[str, ...] = ()
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SetStatus:
     """What the status of a group's object should say; the dialect turns it into its own words.
 
     phase: Pending, Inqueue, Scheduling, Running, Degraded, Completed, Failed or Unknown (neutral words).
     counts: (name, number) for desired, existing, gated, bound, running, succeeded, failed.
     verdict: why it waits; None when it does not. `uid` guards against an object re-created under the name.
+    place: where it stands among those that wait for room or quota; None where it is not one of them.
     """
 
     group: str
@@ -114,6 +130,7 @@ class SetStatus:
     phase: str
     counts: tuple[tuple[str, int], ...] = ()
     verdict: Verdict | None = None
+    place: QueuePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ model, shown with the resource that the fact `resource` names:
     placeable  int     members that would fit now           nodes      int     nodes on which `free` was counted
     largest    amount  most that one node has               capacity   amount  what all eligible nodes have together
     each       amount  what one member asks for             holders    ((who, amount), ...), the largest first
-    queue      str     queue of the group                   position   int     place in the queue, from 1
+    queue      str     queue of the group
     used       amount  used by the queue                    limit      amount  the queue's limit
     deserved   amount  the queue's share                    state      str     state of the queue (Hold, Drain, ...)
     field      str     field that is wrong                  message    str     what is wrong, or the cause
@@ -36,7 +36,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from scheduler.model.barrier import Barrier
-from scheduler.model.decisions import Place, Victim
+from scheduler.model.decisions import Place, SetStatus, Victim
 from scheduler.model.quantity import MAX_AMOUNT, MAX_SHOWN, format_amount
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 
@@ -62,7 +62,20 @@ def pod_message(verdict: Verdict) -> str:
 def sentence(verdict: Verdict) -> str:
     """Return the code and one sentence with numbers, without a full stop: "Resources: needs 4 example.com/gpu ..."."""
     prefix, words = _PREFIX.get(verdict.code, verdict.code.value), _WORDS[verdict.code]
-    return f"{prefix}: {words(verdict)}{_queue_place(verdict)}"
+    return f"{prefix}: {words(verdict)}"
+
+
+def status_text(status: SetStatus) -> str:
+    """Return what the condition of a group says: the sentence, and its place in the queue with who is ahead of it."""
+    if status.verdict is None:
+        return ""
+    place = status.place
+    if place is None:
+        return sentence(status.verdict)
+    where = f"position {place.position}" if place.exact else f"among the first {place.position}"
+    more = f" and {place.more} more" if place.more else ""
+    behind = f", behind {', '.join(place.ahead)}{more}" if place.ahead else ""
+    return f"{sentence(status.verdict)}; {where} in queue {place.queue}{behind}"
 
 
 def node_part(verdict: Verdict) -> str:
@@ -253,14 +266,6 @@ def _queue_quota(verdict: Verdict) -> str:
     return _join(f"queue {queue}{share}", f"limit {limit}" if limit else "")
 
 
-def _queue_place(verdict: Verdict) -> str:
-    """position -> "; position 2 in queue research", where the sentence itself is not about the order."""
-    position = _number(verdict, "position")
-    if position is None or verdict.code is Code.PRIORITY:
-        return ""
-    return f"; position {position}"
-
-
 def _resources(verdict: Verdict) -> str:
     """needed, resource, members, role, free, nodes, short, holders, placeable; largest, capacity, each if permanent."""
     if verdict.permanent:
@@ -405,10 +410,9 @@ def _kept(verdict: Verdict) -> str:
 
 
 def _priority(verdict: Verdict) -> str:
-    """position, queue, group (the one ahead)."""
-    position, queue, ahead = _number(verdict, "position"), _text(verdict, "queue"), _text(verdict, "group")
-    place = f"position {position}" if position is not None else "others come first"
-    return place + (f" in queue {queue}" if queue else "") + (f", behind {ahead}" if ahead else "")
+    """queue, group (the one ahead)."""
+    queue, ahead = _text(verdict, "queue"), _text(verdict, "group")
+    return "others come first" + (f" in queue {queue}" if queue else "") + (f", behind {ahead}" if ahead else "")
 
 
 def _victims(verdict: Verdict) -> str:
