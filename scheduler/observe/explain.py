@@ -114,6 +114,8 @@ def barrier(found: Barrier) -> str:
             return f"the action {found.action} is not configured"
         case "never":
             return "its pods say that they never preempt (preemptionPolicy: Never)"
+        case "delayed":
+            return f"nobody goes for it before {_time(found.until)} (preemptionDelay)"
         case "queue_never":
             own = "in it" if found.action == "preempt" else "in other queues"
             return f"{queue} evicts nobody {own} (its preemption settings)"
@@ -129,8 +131,7 @@ def barrier(found: Barrier) -> str:
         case "not_preemptible":
             return f"not preemptible in {queue}: {named}"
         case "min_runtime":
-            until = datetime.fromtimestamp(found.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            return f"protected by minRuntime in {queue}, the first until {until}: {named}"
+            return f"protected by minRuntime in {queue}, the first until {_time(found.until)}: {named}"
         case "going":
             return f"goes already in {queue}, for others before it: {named}"
         case "partly_fixed":
@@ -141,6 +142,10 @@ def barrier(found: Barrier) -> str:
             return f"disruption budget {named} allows none of its {_plural(found.count, 'pod')} to go"
         case _:
             return f"may go, but no set of them makes room for the whole minimum: {named}"
+
+
+def _time(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def note(text: str, limit: int = NOTE_LIMIT) -> str:
