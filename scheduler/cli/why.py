@@ -158,8 +158,7 @@ async def _scarce(client: ApiClient, state: GroupState, reason: str, shapes: Map
             raise
         note(f"who holds what is not shown: {error}")
         return {}
-    groups = {state.key: state.group} if state.group.dialect == "owner" else {}
-    rows = scarce([shapes[pod.shape] for pod in state.waiting], nodes, everyone, reason, groups)
+    rows = scarce([shapes[pod.shape] for pod in state.waiting], nodes, everyone, reason)
     return {"resources": rows} if rows else {}
 
 

@@ -28,7 +28,7 @@ def held(name: str, where: str, gpu: int = 1) -> tuple[Pod, Shape]:
 
 
 def row(waiting: list[Shape], nodes: list[Node], *pods: tuple[Pod, Shape], reason: str = "") -> Facts:
-    (found,) = scarce(waiting, nodes, list(pods), reason, {})
+    (found,) = scarce(waiting, nodes, list(pods), reason)
     return found
 
 
@@ -58,7 +58,7 @@ def test_a_selector_and_a_toleration_move_the_line() -> None:
     assert (picky["free"], picky["nodes"]) == ("0", 1)
     assert picky["excluded"]["node(s) didn't match Pod's node affinity/selector"] == 2
     everywhere = row([shape(tolerations=(Toleration(operator="Exists"),))] * 9, CLUSTER, *BUSY)
-    assert (everywhere["free"], everywhere["nodes"], everywhere["excluded"]) == ("8", 6, {})
+    assert (everywhere["free"], everywhere["nodes"], everywhere["excluded"]) == ("8", 6)
 
 
 def test_a_node_counts_that_takes_any_one_of_the_members() -> None:
@@ -68,7 +68,7 @@ def test_a_node_counts_that_takes_any_one_of_the_members() -> None:
 
 
 def test_what_is_enough_is_told_only_when_the_reason_names_it() -> None:
-    assert scarce([shape()], CLUSTER, [], "", {}) == []
+    assert scarce([shape()], CLUSTER, [], "") == []
     assert row([shape()], CLUSTER, reason=f"Insufficient {GPU}")["free"] == "6"
 
 
