@@ -32,7 +32,7 @@ sentence below.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from scheduler.model.barrier import Barrier
@@ -105,9 +105,7 @@ def eviction(place: Place, victim: Victim) -> str:
 
 def barrier(found: Barrier) -> str:
     """Return why nobody is evicted in one respect, as a clause: "groups of queue a have no lower priority: ml/x"."""
-    who = ", ".join(found.who[:_HOLDERS_SHOWN])
-    rest = len(found.who) - _HOLDERS_SHOWN
-    named = who + (f" and {_plural(rest, 'other')}" if rest > 0 else "")
+    named = _listed(found.who)
     queue = f"queue {found.queue}"
     match found.kind:
         case "off":
@@ -236,9 +234,13 @@ def _held(verdict: Verdict) -> str:
     if not isinstance(holders, tuple) or not holders:
         return ""
     resource = _text(verdict, "resource")
-    shown = [f"{who} ({_holding(resource, held)} {resource})" for who, held in holders[:_HOLDERS_SHOWN]]
-    rest = len(holders) - len(shown)
-    return "held by " + ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")
+    return "held by " + _listed([f"{who} ({_holding(resource, held)} {resource})" for who, held in holders])
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first few: "a, b, c and 2 others"."""
+    rest = len(names) - _HOLDERS_SHOWN
+    return ", ".join(names[:_HOLDERS_SHOWN]) + (f" and {_plural(rest, 'other')}" if rest > 0 else "")
 
 
 def _holding(resource: str, held: int) -> str:
@@ -409,9 +411,7 @@ def _kept(verdict: Verdict) -> str:
     if not isinstance(kept, tuple) or not kept:
         return ""
     resource = _text(verdict, "resource")
-    shown = [f"{format_amount(resource, value)} to queue {queue}" for queue, value in kept[:_HOLDERS_SHOWN]]
-    rest = len(kept) - len(shown)
-    return "guaranteed: " + ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")
+    return "guaranteed: " + _listed([f"{format_amount(resource, value)} to queue {queue}" for queue, value in kept])
 
 
 def _priority(verdict: Verdict) -> str:

@@ -64,7 +64,6 @@ class Kind:
     rows: tuple[int, ...]
     cap: Ints
     scores: Ints | None
-    per_node: int | None
     ask: DeviceAsk | None = None
 
     @property
@@ -254,7 +253,7 @@ def _kind(
     np.minimum(cap, min(most, 2**31), out=cap)
     if demand.mask is not None:
         cap *= demand.mask
-    return Kind(members, need, rows, cap, demand.scores, demand.max_per_node, demand.devices)
+    return Kind(members, need, rows, cap, demand.scores, demand.devices)
 
 
 def _rules(instance: Instance) -> None:

@@ -58,7 +58,7 @@ def test_a_selector_and_a_toleration_move_the_line() -> None:
     assert (picky["free"], picky["nodes"]) == ("0", 1)
     assert picky["excluded"]["node(s) didn't match Pod's node affinity/selector"] == 2
     everywhere = row([shape(tolerations=(Toleration(operator="Exists"),))] * 9, CLUSTER, *BUSY)
-    assert (everywhere["free"], everywhere["nodes"], everywhere["excluded"]) == ("8", 6)
+    assert (everywhere["free"], everywhere["nodes"], everywhere["excluded"]) == ("8", 6, {})
 
 
 def test_a_node_counts_that_takes_any_one_of_the_members() -> None:
