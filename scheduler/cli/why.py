@@ -59,7 +59,8 @@ def explain(
     async def work(client: ApiClient) -> int:
         where = namespace or client.credentials.identity.namespace or "default"
         found = await reading.pods(client, where)
-        states = reading.states(await reading.groups(client, where), [pod for pod, _ in found])
+        queues = await reading.namespace_queues(client)
+        states = reading.states(await reading.groups(client, where), [pod for pod, _ in found], queues)
         chosen = _choose(states, [pod for pod, _ in found], name, _KINDS[kind])
         if not chosen:
             what = {"any": "no group and no pod", "pod": "no pod", "group": "no group"}[_KINDS[kind]]

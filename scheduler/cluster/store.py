@@ -31,7 +31,7 @@ from scheduler.model.decisions import Place
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.nodes import HOSTNAME, Node
 from scheduler.model.pods import Pod, Shape, holder_of
-from scheduler.model.queues import Queue
+from scheduler.model.queues import Queue, that_counts
 from scheduler.model.rejections import rejected
 from scheduler.model.snapshot import Snapshot
 
@@ -564,10 +564,7 @@ class Store:
             table=table,
             shapes=self._shapes,
             groups=dict(self._states),
-            queues={
-                name: by_dialect.get("muster") or by_dialect[min(by_dialect)]
-                for name, by_dialect in sorted(self._queues.items())
-            },
+            queues={name: that_counts(by_dialect) for name, by_dialect in sorted(self._queues.items())},
             usage=dict(self._accounts.usage),
             queue_usage=dict(self._accounts.queues),
             foreign=self._accounts.foreign,
