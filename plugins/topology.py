@@ -1,14 +1,38 @@
-"""A group that asks for one domain gets one: all members in one domain of a level, or behind one value of a label.
+"""Where a gang and its sub-groups run: what their objects say about domains becomes rules that placement keeps.
 
-A level that is not there, or that no node carries, is said, not ignored.
+Decided here: which level each wish means, and what a preference is: the preferred level, and where that cannot be, each
+wider one up to what is required. A level that is not there, or that no node carries, is said, not ignored. A domain in
+which another group is exclusive takes no group that is exclusive there itself.
 """
 
 from __future__ import annotations
 
-from scheduler.framework.protocols import View, Wish, WithinDomain
+from collections.abc import Iterator
+
+from scheduler.framework.protocols import (
+    ApartDomains,
+    Barred,
+    FewDomains,
+    PartsApart,
+    Sized,
+    View,
+    Wish,
+    WithinDomain,
+)
 from scheduler.framework.registry import Arguments
-from scheduler.model.groups import GroupState
+from scheduler.framework.subgroups import is_under
+from scheduler.model.groups import GroupState, PodGroup
+from scheduler.model.pods import Pod
 from scheduler.model.verdict import Code, Verdict, verdict
+from scheduler.model.wishes import NARROWEST, TopologyWish
+
+
+class _Unusable(Exception):
+    """A wish that cannot be understood."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(f"{field}: {message}")
+        self.verdict = verdict(Code.BAD_CONSTRAINTS, field=field, message=message)
 
 
 class Topology:
@@ -17,21 +41,143 @@ class Topology:
     name = "topology"
 
     def __init__(self, arguments: Arguments) -> None:
-        """Takes no arguments."""
+        self._exclusive: list[GroupState] = []
+
+    def on_session(self, view: View) -> None:
+        """Collect the groups that are exclusive somewhere."""
+        self._exclusive = [state for state in view.snapshot.groups.values() if any(_levels(state.group))]
 
     def wishes(self, state: GroupState, view: View) -> tuple[Wish, ...] | Verdict:
-        """Return the required and the preferred domain of the group."""
-        wish = state.group.topology
-        if wish is None:
+        """Return the rules about domains of the group and of its sub-groups."""
+        group = state.group
+        if group.topology is None and not any(one.topology for one in group.subgroups):
             return ()
-        wishes: list[Wish] = []
+        try:
+            return tuple(dict.fromkeys(self._stated(state, view)))
+        except _Unusable as unusable:
+            return unusable.verdict
+
+    def _stated(self, state: GroupState, view: View) -> Iterator[Wish]:
+        names: dict[str, str] = {}
+        for part, wish in _wishes(state.group):
+            name = names[part] = (wish.name if wish is not None else "") or names.get(part.rpartition("/")[0], "")
+            if wish is not None:
+                yield from self._rules(state, part, wish, name, view)
+        alone: dict[str, list[str]] = {}
+        for part, wish in _wishes(state.group):
+            if wish is not None and wish.exclusive and part:
+                alone.setdefault(_key(names[part], wish.exclusive, wish.field, view), []).append(part)
+        for level, parts in alone.items():
+            if len(parts) > 1:
+                yield PartsApart(level, tuple(parts))
+
+    def _rules(self, state: GroupState, part: str, wish: TopologyWish, name: str, view: View) -> Iterator[Wish]:
+        required = ""
+
+        def at(field: str) -> str:
+            base, found, _ = wish.field.rpartition(".required")
+            return base + "." + field if found else wish.field
+
         if wish.required:
-            found = view.resolve(wish.name, wish.required)
-            if not isinstance(found, str):
-                return verdict(Code.BAD_CONSTRAINTS, field=wish.field, message=found.message)
-            wishes.append(WithinDomain(found, required=True))
-        if wish.preferred:
-            found = view.resolve(wish.name, wish.preferred)
-            if isinstance(found, str):
-                wishes.append(WithinDomain(found, required=False))
-        return tuple(wishes)
+            required = _key(name, wish.required, wish.field, view)
+            yield WithinDomain(required, required=True, part=part)
+        for level, most in wish.at_most:
+            yield FewDomains(_key(name, level, at("atMostDomains.level"), view), most, part)
+        for number, (size, level) in enumerate(wish.segments):
+            yield Sized(_key(name, level, at(f"segments[{number}].level"), view), size, part)
+        below = tuple(one.path for one in state.group.subgroups if one.above == part)
+        for number, (level, most) in enumerate(wish.apart):
+            key = _key(name, level, at(f"apart[{number}].level"), view)
+            if not below:
+                yield ApartDomains(key, most, part)
+            elif most == 1:
+                yield PartsApart(key, below)
+            else:
+                raise _Unusable(at(f"apart[{number}].max"), "must be 1 between sub-groups")
+        if wish.exclusive:
+            yield from self._barred(state, part, _key(name, wish.exclusive, wish.field, view), view)
+        for level in self._preferred(wish, name, required, at("preferred"), view):
+            yield WithinDomain(level, required=False, part=part)
+
+    def _preferred(self, wish: TopologyWish, name: str, required: str, field: str, view: View) -> Iterator[str]:
+        """Yield the levels of a preference, the narrowest first."""
+        if not wish.preferred:
+            return
+        if wish.preferred == NARROWEST:
+            tree = view.topology.trees.get(name)
+            if tree is None or not tree.levels:
+                return
+            first = tree.levels[-1].key
+        else:
+            first = _key(name, wish.preferred, field, view)
+        for level in (first, *view.topology.wider(first)):
+            if level == required or len(view.domains(level)[1]) <= 1:
+                return
+            yield level
+
+    def _barred(self, state: GroupState, part: str, level: str, view: View) -> Iterator[Wish]:
+        """Yield the domains in which others are exclusive."""
+        rows = {node: row for row, node in enumerate(view.snapshot.table.names)}
+        ids, _ = view.domains(level)
+        taken: set[int] = set()
+        for other in self._exclusive:
+            if other.key == state.key or _same_set(other, state):
+                continue
+            for path, wish in _wishes(other.group):
+                if wish is None or not wish.exclusive:
+                    continue
+                if view.resolve(wish.name or _name_of(other.group), wish.exclusive) != level:
+                    continue
+                nodes = [node for pod, node in _there(other, view) if is_under(pod.part, path)]
+                taken.update(int(ids[rows[node]]) for node in nodes if node in rows)
+        taken.discard(-1)
+        if taken:
+            yield Barred(level, tuple(sorted(taken)), part)
+
+
+def _wishes(group: PodGroup) -> Iterator[tuple[str, TopologyWish | None]]:
+    yield "", group.topology
+    for one in group.subgroups:
+        yield one.path, one.topology
+
+
+def _levels(group: PodGroup) -> Iterator[str]:
+    """Yield the levels of which the group, or a part of it, is exclusive; those that are not empty count."""
+    for _, wish in _wishes(group):
+        yield wish.exclusive if wish is not None else ""
+
+
+def _name_of(group: PodGroup) -> str:
+    return group.topology.name if group.topology is not None else ""
+
+
+def _same_set(one: GroupState, other: GroupState) -> bool:
+    """Whether two groups of one are pods of the same set, which is exclusive as a whole."""
+    mine, its = _set_of(one), _set_of(other)
+    return bool(mine) and mine == its
+
+
+def _set_of(state: GroupState) -> tuple[str, str] | None:
+    if state.group.dialect != "pod":
+        return None
+    for pod in (*state.waiting, *state.assumed, *state.bound):
+        if pod.wish is not None and pod.wish.podset:
+            return pod.namespace, pod.wish.podset
+    return None
+
+
+def _there(state: GroupState, view: View) -> Iterator[tuple[Pod, str]]:
+    """Yield the members that are on a node or about to be, with its name."""
+    for pod in (*state.bound, *state.assumed):
+        yield pod, pod.node or pod.nominated
+    for pod in state.waiting:
+        node = view.placed.get(pod.uid)
+        if node is not None:
+            yield pod, node
+
+
+def _key(name: str, level: str, field: str, view: View) -> str:
+    found = view.resolve(name, level)
+    if isinstance(found, str):
+        return found
+    raise _Unusable(field, found.message)

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.framework import attached
 from scheduler.framework.claims import Reach, claims_of, given_to, is_used, pair, sort_of, wish_of
 from scheduler.framework.gangs import needs
 from scheduler.framework.protocols import View
@@ -154,10 +156,7 @@ class Volumes:
             for kind in kinds:
                 scored(kind, moment, parts)
         width = len(members)
-        parts.extras = [
-            Extra(one.name, one.free, (*one.needs, *(0,) * (width - len(one.needs))), one.reason)
-            for one in parts.extras
-        ]
+        parts.extras = [replace(one, needs=(*one.needs, *(0,) * (width - len(one.needs)))) for one in parts.extras]
         return parts.relations()
 
     def _moment(self, view: View) -> Moment:
@@ -183,6 +182,7 @@ class Volumes:
             rows=self._rows,
             shelves=self._shelves,
             left_out=view.neighbours.left_out,
+            lost=view.neighbours.lost,
         )
 
     def _restrict(self, kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool) -> None:
@@ -192,8 +192,11 @@ class Volumes:
             for one in kind.claims:
                 if one.claim.exclusive and not one.ephemeral:
                     exclusive.setdefault(one.claim.key, []).append(kind)
-                    if not empty and self._used(one.claim, moment):
-                        parts.bar(kind.number, np.zeros(moment.size, dtype=np.bool_), IN_USE, passing=True)
+                    users = () if empty else self._users(one.claim, moment)
+                    if users:
+                        everywhere = np.ones(moment.size, dtype=np.bool_)
+                        until = () if "" in users else users
+                        parts.bars.append(Bar(kind.number, everywhere, IN_USE, until=until))
         together = {key: some for key, some in exclusive.items() if key in moment.storage.shared}
         for key, some in sorted(together.items()):
             if sum(kind.count for kind in some) > 1:
@@ -203,14 +206,15 @@ class Volumes:
                 parts.rules.append(Cap(level, weights, np.ones(1, dtype=np.int64)))
         self._keep_disks_apart(kinds, moment, parts, empty=empty)
 
-    def _used(self, claim: Claim, moment: Moment) -> bool:
-        if any(uid not in moment.left_out for uid in moment.storage.users.get(claim.key, ())):
-            return True
-        return any(
+    def _users(self, claim: Claim, moment: Moment) -> tuple[str, ...]:
+        """Return the pods (uid) that use a claim, "" for those that this session has placed."""
+        users = tuple(uid for uid in moment.storage.users.get(claim.key, ()) if moment.counts(uid))
+        placed = any(
             f"{namespace}/{one.name}" == claim.key
             for _, namespace, volumes in self._moved.pods.values()
             for one in volumes.claims
         )
+        return (*users, "") if placed else users
 
     def _keep_disks_apart(self, kinds: Sequence[Kind], moment: Moment, parts: Parts, *, empty: bool) -> None:
         with_disks = [kind for kind in kinds if kind.pod.volumes is not None and kind.pod.volumes.disks]
@@ -239,7 +243,7 @@ class Volumes:
             row = self._rows.get(node)
             if row is not None:
                 for _, uid, volumes in pods:
-                    if uid not in moment.left_out:
+                    if moment.counts(uid):
                         yield row, volumes
         for row, _, volumes in self._moved.pods.values():
             yield row, volumes
@@ -287,7 +291,9 @@ class Volumes:
                 free[row] -= len(handles)
             name = f"volumes of driver {driver}"
             needs_of = tuple(numbers.get(kind, 0) for kind in range(max(everyone) + 1))
-            parts.extras.append(Extra(name, free, needs_of, TOO_MANY))
+            wanted = frozenset(handle for other, handle in once if other == driver)
+            held = partial(attached.alone, driver, moment, wanted)
+            parts.extras.append(Extra(name, free, needs_of, TOO_MANY, held))
             for (other, handle), some in sorted(once.items()):
                 if other == driver:
                     already = np.zeros(moment.size, dtype=np.bool_)
@@ -310,24 +316,15 @@ class Volumes:
         storage = moment.storage
         known = self._handles.get((driver, moment.left_out))
         if known is None:
-            found: dict[int, set[str]] = {}
-            for node, pods in storage.hosted.items():
-                if node in self._rows:
-                    for namespace, uid, volumes in pods:
-                        handles = () if uid in moment.left_out else _handles(namespace, volumes, driver, storage)
-                        found.setdefault(self._rows[node], set()).update(handles)
-            for node, attachments in storage.attachments.items():
-                for one in attachments:
-                    volume = storage.volumes.get(one.volume)
-                    counts = volume is not None and volume.handle and not volume.plugin
-                    if volume is not None and counts and node in self._rows and one.driver == driver:
-                        found.setdefault(self._rows[node], set()).add(volume.handle)
-            known = self._handles[(driver, moment.left_out)] = {
-                row: frozenset(handles) for row, handles in found.items() if handles
-            }
+            names = [name for name in {*storage.hosted, *storage.attachments} if name in self._rows]
+            there = replace(moment, lost={})
+            known = {self._rows[name]: frozenset(attached.on_node(name, driver, there)) for name in names}
+            known = self._handles[(driver, moment.left_out)] = {row: some for row, some in known.items() if some}
         now: dict[int, set[str]] = {row: set(handles) for row, handles in known.items()}
+        for row in set(moment.lost.values()):
+            now[row] = attached.on_node(moment.table.names[row], driver, moment)
         for row, namespace, volumes in self._moved.pods.values():
-            now.setdefault(row, set()).update(_handles(namespace, volumes, driver, storage))
+            now.setdefault(row, set()).update(attached.handles(namespace, volumes, driver, storage))
         return now
 
     # -- what is placed -------------------------------------------------------------------------------------------
@@ -420,16 +417,6 @@ def _common(claim: Claim, rows: set[int], moment: Moment, fixed: Volume | None, 
 
 def _counted(text: str, count: int, of: int) -> str:
     return text if of == 1 else f"{text} ({count} of {of} members)"
-
-
-def _handles(namespace: str, volumes: PodVolumes, driver: str, storage: Storage) -> Iterable[str]:
-    yield from (handle for name, handle in volumes.attached if name == driver)
-    for one in volumes.claims:
-        claim = storage.claims.get(f"{namespace}/{one.name}")
-        if claim is not None:
-            name, handle = storage.driver_of(claim)
-            if name == driver:
-                yield handle
 
 
 def _step(pod: Pod, claim: Claim, volume: str = "", *, kept: bool = False) -> VolumeStep:

@@ -2,7 +2,8 @@
 
 Three passes. (1) Repair: lost members of running groups come back, each for itself, so that what already runs is not
 held up by newcomers. (2) Start: for the queue whose turn it is, its next group: its exact minimum or nothing. (3) Grow:
-members above the minimum, in small decisions in the same order, so that elastic groups share what is left. While a
+sub-groups and members above the minimum, in small decisions in the same order, so that elastic groups share what is
+left. While a
 minimum is being bound it can still be unwound: until that is settled nothing else of its group is placed.
 
 Where a placement is found is decided by placement, whose turn it is by plugins, what is said about the rest by
@@ -15,9 +16,10 @@ from collections.abc import Collection
 
 from scheduler.actions.attempt import attempt, attempt_run
 from scheduler.actions.gates import gate
+from scheduler.actions.steps import grow, repairing, take
 from scheduler.actions.turns import Order, in_order
-from scheduler.actions.wants import GROWTH_ROUNDS, replacements, surplus, waits_for_room, wants
-from scheduler.framework.gangs import Needs, is_running, is_starting, needs
+from scheduler.actions.wants import GROWTH_ROUNDS, waits_for_room, wants
+from scheduler.framework.gangs import is_running, is_starting, needs, startable
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 from scheduler.model.verdict import Code, Verdict, verdict
@@ -87,8 +89,8 @@ def candidates(session: Session) -> list[GroupState]:
 def _repair(session: Session, order: Order) -> None:
     for state in order.each():
         with session.guard(state):
-            pods = replacements(state)
-            attempt(session, state, pods, Needs(len(pods)), each=True)
+            for step in repairing(session, state):
+                take(session, state, step)
 
 
 def _start(session: Session, order: Order) -> None:
@@ -109,7 +111,7 @@ def _start(session: Session, order: Order) -> None:
                 attempt_run(session, turn)
             else:
                 state = turn[0]
-                attempt(session, state, state.waiting, needs(state), each=False)
+                attempt(session, state, startable(state), needs(state), each=False)
         if strict:
             left = [state for state in turn if state.key in wants(session) or state.key in session.deferred]
             if left:
@@ -147,8 +149,7 @@ def _grow(session: Session, order: Order, running: Collection[str]) -> None:
             order = in_order(session, order.states())  # what was given changes whose turn it is
         for state in order.each():
             with session.guard(state):
-                pods = surplus(session, state)
-                attempt(session, state, pods, Needs(len(pods)), each=True)
+                grow(session, state)
         if len(session.places) == before:
             return
 

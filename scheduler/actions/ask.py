@@ -1,8 +1,8 @@
 """What a group asks of placement in one decision: its members sorted into interchangeable kinds, how many must start
 together, and the rules. Pure values; nothing here knows how a placement is found.
 
-Members are of one kind when shape, role, refused nodes and what plugins tell apart are equal. Inside a kind they keep
-the order in which they are to start and to be laid out (plugins' keys, then rank, then name).
+Members are of one kind when shape, role, sub-group, refused nodes and what plugins tell apart are equal. Inside a kind
+they keep the order in which they are to start and to be laid out (plugins' keys, then rank, then name).
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from scheduler.framework.gangs import Needs, by_role
+from scheduler.framework.gangs import Needs, meant
 from scheduler.framework.protocols import Wish, WithinDomain
 from scheduler.framework.relations import Members, Relations
 from scheduler.framework.session import Session
+from scheduler.framework.subgroups import NOTHING, Lacking, is_under
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.resources import Amounts, add, scale
@@ -25,7 +26,7 @@ from scheduler.model.verdict import Code, Verdict, verdict
 class Kind:
     """Interchangeable members. `refused`: rows of the node table that they are kept away from for a while.
 
-    sort: what plugins tell them apart by from other pods of the same shape.
+    part: the path of their sub-group. sort: what plugins tell them apart by from other pods of the same shape.
     """
 
     shape: Shape
@@ -33,13 +34,24 @@ class Kind:
     refused: tuple[int, ...]
     pods: tuple[Pod, ...]
     sort: Hashable = None
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Anchor:
+    """Members of a sub-group ("": of none) that are on a row of the node table already, or about to be."""
+
+    part: str
+    row: int
+    count: int
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Exactly `total` of the members (with `each`: as many as possible), among them so many of each role.
+    """Exactly `total` of the members (with `each`: as many as possible), among them so many of each role, and what the
+    sub-groups lack; where those are chosen from, more than `total` as far as that makes them whole.
 
-    anchors: for each required domain label, the rows of the group's members that already run, which bind the domain.
+    anchors: the group's members that already run, which bind the domains of those that come.
     """
 
     state: GroupState
@@ -48,17 +60,20 @@ class Ask:
     roles: tuple[tuple[str, int], ...] = ()
     each: bool = False
     wishes: tuple[Wish, ...] = ()
-    anchors: tuple[int, ...] = ()
+    anchors: tuple[Anchor, ...] = ()
+    lacking: Lacking = NOTHING
 
     @cached_property
     def terms(self) -> tuple[Hashable, ...]:
         """What is asked about the members, whoever they are."""
-        return (self.total, self.roles, self.each, self.wishes, self.anchors)
+        return (self.total, self.roles, self.each, self.wishes, self.anchors, self.lacking)
 
     @cached_property
     def signature(self) -> Hashable:
         """Equal for two asks about whose members plugins say the same."""
-        kinds = tuple((kind.shape.key, kind.role, kind.refused, kind.sort, len(kind.pods)) for kind in self.kinds)
+        kinds = tuple(
+            (kind.shape.key, kind.role, kind.part, kind.refused, kind.sort, len(kind.pods)) for kind in self.kinds
+        )
         return (kinds, *self.terms)
 
     @cached_property
@@ -69,12 +84,12 @@ class Ask:
         if len(self.kinds) == 1:
             return (self.total,)
         everyone = [pod for kind in self.kinds for pod in kind.pods]
-        chosen = {pod.uid for pod in by_role(everyone, dict(self.roles), self.total)}
+        chosen = {pod.uid for pod in meant(everyone, Needs(self.total, self.roles, self.lacking))}
         return tuple(sum(pod.uid in chosen for pod in kind.pods) for kind in self.kinds)
 
     def for_one(self) -> Ask:
         """The question what any one of the members lacks; asked when members that stand alone do not fit."""
-        return replace(self, total=min(1, self.total))
+        return replace(self, total=min(1, self.total), roles=(), lacking=NOTHING)
 
     def of_single(self, state: GroupState) -> Ask:
         """The same question for another single pod that is like this one."""
@@ -84,7 +99,15 @@ class Ask:
     @property
     def amounts(self) -> Amounts:
         """The sum of what those members request."""
-        return add(*(scale(kind.shape.requests, n) for kind, n in zip(self.kinds, self.members, strict=True)))
+        return self.amounts_of(self.members)
+
+    def amounts_of(self, counts: Sequence[int]) -> Amounts:
+        """The sum of what so many members of each kind request."""
+        return add(*(scale(kind.shape.requests, n) for kind, n in zip(self.kinds, counts, strict=True)))
+
+    def numbers(self, part: str) -> tuple[int, ...]:
+        """Which kinds are of a sub-group or of those below it; "" = all."""
+        return tuple(number for number, kind in enumerate(self.kinds) if is_under(kind.part, part))
 
 
 def make_ask(
@@ -97,14 +120,11 @@ def make_ask(
         if isinstance(answer, Verdict):
             return answer
         wishes = answer
-    topology = state.group.topology
-    if (
-        topology is not None
-        and topology.required
-        and not any(isinstance(wish, WithinDomain) and wish.required for wish in wishes)
-    ):
-        return verdict(Code.BAD_CONSTRAINTS, field=topology.field, message="no configured plugin keeps topology rules")
-    kinds = _kinds(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles))
+    why = _unkept(state, wishes) or _straddling(session, state, wishes)
+    if why is not None:
+        return why
+    parted = bool(state.group.subgroups)
+    kinds = _kinds(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles), parted=parted)
     ask = Ask(
         state=state,
         kinds=kinds,
@@ -112,7 +132,8 @@ def make_ask(
         roles=needs.roles,
         each=each,
         wishes=wishes,
-        anchors=_anchors(session, state) if wishes else (),
+        anchors=anchors_of(session, state) if wishes else (),
+        lacking=needs.lacking,
     )
     relations = relate(session, ask)
     return relations if isinstance(relations, Verdict) else ask
@@ -123,7 +144,9 @@ def likeness(session: Session, ask: Ask) -> Hashable:
 
     What members say about other pods, and what sets them apart, is in the relations.
     """
-    kinds = tuple((session.plain_key(kind.shape), kind.role, kind.refused, len(kind.pods)) for kind in ask.kinds)
+    kinds = tuple(
+        (session.plain_key(kind.shape), kind.role, kind.part, kind.refused, len(kind.pods)) for kind in ask.kinds
+    )
     return (kinds, *ask.terms)
 
 
@@ -133,23 +156,64 @@ def relate(session: Session, ask: Ask, *, empty: bool = False) -> Relations | Ve
     return session.relations(members, ask.signature, empty=empty)
 
 
-def _kinds(session: Session, pods: Sequence[Pod], *, keep_roles: bool) -> tuple[Kind, ...]:
+def _kinds(session: Session, pods: Sequence[Pod], *, keep_roles: bool, parted: bool) -> tuple[Kind, ...]:
     shapes = session.snapshot.shapes
     told_apart = session.hooks.has("sorts")
     nowhere: tuple[int, ...] = ()
-    parts: dict[tuple[str, str, tuple[int, ...], Hashable], list[Pod]] = {}
+    found: dict[tuple[str, str, str, tuple[int, ...], Hashable], list[Pod]] = {}
     for pod in pods:
         rows = session.refused_rows(pod) if session.has_refusals else nowhere
         sort = session.hooks.sorts(pod, shapes[pod.shape], session) if told_apart else None
-        parts.setdefault((pod.shape, pod.role if keep_roles else "", rows, sort), []).append(pod)
+        key = (pod.shape, pod.role if keep_roles else "", pod.part if parted else "", rows, sort)
+        found.setdefault(key, []).append(pod)
     return tuple(
-        Kind(shapes[shape], role, rows, tuple(part), sort) for (shape, role, rows, sort), part in parts.items()
+        Kind(shapes[shape], role, rows, tuple(alike), sort, part)
+        for (shape, role, part, rows, sort), alike in found.items()
     )
 
 
-def _anchors(session: Session, state: GroupState) -> tuple[int, ...]:
-    """Rows of the nodes on which members run or are about to, this session's placements included."""
-    nodes = {pod.node or pod.nominated for pod in (*state.bound, *state.assumed)}
-    nodes.update(one.node for place in session.placed_of.get(state.key, ()) for one in place.assignments)
-    rows = (session.row(node) for node in sorted(nodes))
-    return tuple(row for row in rows if row is not None)
+def anchors_of(session: Session, state: GroupState) -> tuple[Anchor, ...]:
+    """Return where members run or are about to, this session's placements included."""
+    counts: dict[tuple[str, str], int] = {}
+    nodes = [(pod.part, pod.node or pod.nominated) for pod in (*state.bound, *state.assumed)]
+    if state.key in session.placed_of:
+        parts = {pod.uid: pod.part for pod in state.waiting}
+        placed = (one for place in session.placed_of[state.key] for one in place.assignments)
+        nodes.extend((parts.get(one.uid, ""), one.node) for one in placed)
+    for key in nodes:
+        counts[key] = counts.get(key, 0) + 1
+    rows = ((part, session.row(node), count) for (part, node), count in counts.items())
+    return tuple(sorted(Anchor(part, row, count) for part, row, count in rows if row is not None))
+
+
+def _unkept(state: GroupState, wishes: tuple[Wish, ...]) -> Verdict | None:
+    """Return that something of what the group says about domains must hold and no plugin looks at it."""
+    stated = (state.group.topology, *(one.topology for one in state.group.subgroups))
+    kept = {type(wish) for wish in wishes if not isinstance(wish, WithinDomain) or wish.required}
+    for wish in stated:
+        if wish is not None and wish.binds and not kept:
+            return verdict(Code.BAD_CONSTRAINTS, field=wish.field, message="no configured plugin keeps topology rules")
+    return None
+
+
+def _straddling(session: Session, state: GroupState, wishes: tuple[Wish, ...]) -> Verdict | None:
+    """Return that members run in several domains of a level of which only one is allowed: nobody can join them."""
+    if not (state.bound or state.assumed):
+        return None
+    anchors = anchors_of(session, state)
+    for wish in wishes:
+        if not isinstance(wish, WithinDomain) or not wish.required:
+            continue
+        ids, names = session.domains(wish.label)
+        own = {int(ids[one.row]): one.row for one in anchors if is_under(one.part, wish.part)}
+        message = ""
+        if len(own) > 1:
+            known = ", ".join(sorted(names[domain] if domain >= 0 else "none" for domain in own))
+            message = f"its running members are in several ({known}), so that no other can join them in one"
+        elif -1 in own:
+            message = f"its running members are on {session.table.names[own[-1]]}, which is in none"
+        if message:
+            part = (("subgroup", wish.part),) if wish.part else ()
+            level = ("level", session.level_name(wish.label))
+            return Verdict(Code.TOPOLOGY, (level, ("message", message), *part))
+    return None

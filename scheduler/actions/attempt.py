@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scheduler.actions.ask import Ask, make_ask
 from scheduler.actions.placing import Found, Nothing, solve
 from scheduler.actions.wants import Want, has_to_wait, leave, wants
-from scheduler.framework.gangs import Needs
+from scheduler.framework.gangs import Needs, meant
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod
@@ -39,6 +39,15 @@ def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Ne
     if isinstance(answer, Nothing):
         note(session, ask.for_one() if each else ask, answer)
         return
+    costlier = _costlier(session, ask, answer)
+    if costlier is not None:
+        pods = meant(pods, wanted)
+        if len(pods) == ask.total:
+            session.reject(state, costlier)
+            leave(session, Want(ask, why=costlier))
+        else:
+            attempt(session, state, pods, wanted, each=False)
+        return
     if defers(session, state, ask):
         return
     members = perform(session, ask, answer, each=each)
@@ -48,6 +57,15 @@ def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Ne
         rest = make_ask(session, state, left, Needs(1), each=True)
         if isinstance(rest, Ask):
             note(session, rest, _not_now(session, rest))
+
+
+def _costlier(session: Session, ask: Ask, answer: Found) -> Verdict | None:
+    """Return which limit says no to what was placed, where that is more than was asked about: of several sub-groups
+    placement may have chosen larger ones."""
+    if not ask.lacking.choices:
+        return None
+    amounts = ask.amounts_of([int(counts.sum()) for _, counts in answer.parts])
+    return None if amounts == ask.amounts else session.hooks.allows(ask.state, amounts, session)
 
 
 def perform(session: Session, ask: Ask, answer: Found, *, each: bool) -> list[tuple[Pod, int]]:

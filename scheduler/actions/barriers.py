@@ -85,10 +85,10 @@ def _reclaim(session: Session, ask: Ask, row: int) -> Iterator[Barrier]:
         return
     found = _Found()
     for below, above in pairwise(book.lineage(row)):
-        over = book.staying[below] + asked - book.ground.owed[below]
-        if not book.within(below, asked):
-            matters = (asked > 0) & book.ground.counts[below] & (over > 0)
-            amounts = tuple((book.ground.resources[int(c)], int(over[c])) for c in np.flatnonzero(matters))
+        beyond = book.beyond(below, asked)
+        given = sum((book.vector(running.held) for running in found.free), start=np.zeros_like(asked))
+        if any(amount > given[column] for column, amount in beyond):
+            amounts = tuple((book.ground.resources[column], amount) for column, amount in beyond)
             yield Barrier("beyond_owed", action="reclaim", queue=book.tree.names[below], amounts=amounts)
             break
         for child in book.children(above):

@@ -31,6 +31,11 @@ class Candidate:
     pods: tuple[Pod, ...]
     whole: bool = True
 
+    @property
+    def spare(self) -> bool:
+        """Whether some of it may go while the group lives, as far as the minimum of all tells."""
+        return len(self.running.pods) + self.running.fixed > self.running.minimum
+
 
 class Herd:
     """What runs in one leaf queue, in order of keys. protected: seconds for which groups are left alone.
@@ -55,7 +60,7 @@ class Herd:
         self._places = 0
         self._until = np.full(count, np.inf)
         self.held: Ints = np.zeros((count, len(session.book.ground.resources)), dtype=np.int64)
-        self._flat: tuple[NDArray[np.intp], Ints, NDArray[np.intp]] | None = None
+        self._flat: tuple[NDArray[np.intp], Ints, NDArray[np.intp], NDArray[np.float64]] | None = None
         known: dict[Amounts, Ints] = {}
         for number, one in enumerate(self._running):
             if session.evicted:
@@ -92,11 +97,11 @@ class Herd:
         self.held[number] = self._session.book.vector(left.held)
         self._look(number)
 
-    def flat(self) -> tuple[NDArray[np.intp], Ints, NDArray[np.intp]]:
-        """Return for every pod that may go its row, what it holds (resources of the table by pods), and its group."""
+    def flat(self) -> tuple[NDArray[np.intp], Ints, NDArray[np.intp], NDArray[np.float64]]:
+        """Return for every pod that may go its row, what it holds (resources of the table by pods), group and start."""
         if self._flat is None:
             session, kinds = self._session, dict[Amounts, int]()
-            rows, kind, group, amounts = list[int](), list[int](), list[int](), list[Ints]()
+            rows, kind, group, amounts, since = list[int](), list[int](), list[int](), list[Ints](), list[float]()
             for number, candidate in enumerate(self.candidates):
                 for pod in candidate.pods if candidate is not None else ():
                     held = held_by(pod, session.snapshot.shapes)
@@ -108,8 +113,9 @@ class Herd:
                     rows.append(row)
                     kind.append(kinds[held])
                     group.append(number)
+                    since.append(pod.since)
             table = np.array(amounts, dtype=np.int64).reshape(len(amounts), len(session.table.resources))
-            self._flat = np.array(rows, dtype=np.intp), table[kind].T, np.array(group, dtype=np.intp)
+            self._flat = np.array(rows, dtype=np.intp), table[kind].T, np.array(group, dtype=np.intp), np.array(since)
         return self._flat
 
     def of(self, asked: Flags) -> NDArray[np.intp]:
@@ -157,9 +163,8 @@ def candidate_of(session: Session, running: Running, *, young: bool) -> Candidat
         if not pods:
             return None
     whole = not young and len(pods) == len(running.pods) and not running.fixed
-    if not whole and len(running.pods) + running.fixed <= running.minimum:
-        return None
-    return Candidate(running, pods, whole)
+    found = Candidate(running, pods, whole)
+    return found if whole or found.spare else None
 
 
 def min_runtime(session: Session, row: int, *, against_others: bool) -> float:

@@ -21,7 +21,7 @@ from scheduler.actions.making_room import make_room_for, work_of
 from scheduler.actions.placing import problem_of
 from scheduler.actions.rehousing import is_free
 from scheduler.actions.rights import Rights, budgets_of, permitted
-from scheduler.actions.room import gang_of, resident_of, rows_of
+from scheduler.actions.room import gang_of, residents_of, rows_of
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.pods import Pod
@@ -106,7 +106,7 @@ def move_for(session: Session, ask: Ask, rights: Rights) -> bool:
     masks, kinds = _masks(session, pods)
     room = VictimProblem(
         problem,
-        tuple(resident_of(session, problem, pod) for pod in pods),
+        residents_of(session, problem, pods),
         tuple(gang_of(one, numbers[one.running.key]) for one in rights.candidates),
         tuple(rows_of(session, problem, rights, numbers, pods)),
     )

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scheduler.actions.ask import Ask
 from scheduler.actions.attempt import spelled
 from scheduler.actions.candidates import lost
-from scheduler.actions.making_room import work_of
-from scheduler.actions.narrowing import likeliest
+from scheduler.actions.making_room import WORK, work_of
+from scheduler.actions.narrowing import portions
 from scheduler.actions.rehousing import rehoused
 from scheduler.actions.rights import Rights, narrowed
 from scheduler.actions.room import Room, room_for
@@ -26,12 +26,12 @@ from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Victim
 from scheduler.model.pods import Pod, held_by, held_together
-from scheduler.placement import Infeasible, MadeRoom, Placement, make_room
+from scheduler.placement import Cost, Infeasible, MadeRoom, Placement, cost_of, make_room
 
 
 def evict_for(session: Session, ask: Ask, rights: Rights) -> bool:
     """Place the ask with as few evictions as it takes; return whether that was possible."""
-    found = ask_single(session, ask, rights) or _ask_likeliest(session, ask, rights)
+    found = ask_single(session, ask, rights) or _ask_by_portions(session, ask, rights)
     if found is None:
         return False
     room, answer = found
@@ -42,20 +42,38 @@ def evict_for(session: Session, ask: Ask, rights: Rights) -> bool:
     return _carry_out(session, ask, rights.why, room, answer)
 
 
-def _ask_likeliest(session: Session, ask: Ask, rights: Rights) -> tuple[Room, MadeRoom | Infeasible] | None:
-    """Ask with the likeliest candidates, and with more of them where that gives nothing; None: it cannot be asked."""
-    found: tuple[Room, MadeRoom | Infeasible] | None = None
-    for thorough in (False, True):
-        part = likeliest(session, ask, rights, thorough=thorough)
-        narrower = narrowed(session, ask, part) if part is not None else None
+def _ask_by_portions(session: Session, ask: Ask, rights: Rights) -> tuple[Room, MadeRoom | Infeasible] | None:
+    """Ask portion by portion until the cheapest set is found, or, where that takes too long, any; None: it cannot be
+    asked. An answer is optimal, and a "no" proven, only when that holds for all portions together."""
+    best: tuple[Room, MadeRoom] | None = None
+    last: tuple[Room, Infeasible] | None = None
+    proven, rest = True, None
+    for portion in portions(session, ask, rights):
+        rest = portion.rest
+        narrower = narrowed(session, ask, portion.rights)
         room = room_for(session, ask, narrower) if narrower is not None else None
         session.work_left -= work_of(session, len(room.pods) if room is not None else 0)
-        if room is None:
-            return found
-        found = room, make_room(room.problem)
-        if isinstance(found[1], MadeRoom) or part is rights:
-            return found
-    return found
+        if room is not None:
+            answer = make_room(room.problem)
+            if isinstance(answer, Infeasible):
+                last, proven = (room, answer), proven and answer.proven
+            else:
+                proven = proven and answer.optimal
+                if best is None or cost_of(room.problem, answer.evicted) < cost_of(best[0].problem, best[1].evicted):
+                    best = room, answer
+        if best is not None and (not portion.apart or _is_least(best, rest) or session.work_left <= WORK // 2):
+            break
+        if best is None and session.work_left <= 0 and rest is not None:
+            break
+    if best is not None:
+        return best[0], replace(best[1], optimal=proven and _is_least(best, rest))
+    return None if last is None else (last[0], replace(last[1], proven=proven and rest is None))
+
+
+def _is_least(best: tuple[Room, MadeRoom], rest: Cost | None) -> bool:
+    """Whether no set that was not looked at costs less."""
+    room, made = best
+    return rest is None or rest >= cost_of(room.problem, made.evicted)
 
 
 def _carry_out(session: Session, ask: Ask, why: str, room: Room, answer: MadeRoom) -> bool:

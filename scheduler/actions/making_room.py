@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 
 from scheduler.actions.ask import Ask
 from scheduler.actions.rights import Rights
+from scheduler.actions.steps import asked_again
 from scheduler.actions.turns import in_order
-from scheduler.actions.wants import Want, asked_again, waits_for_room, wants
+from scheduler.actions.wants import Want, waits_for_room, wants
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 from scheduler.model.queues import Queue

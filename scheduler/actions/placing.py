@@ -7,7 +7,7 @@ a later one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, Kind, likeness, relate
-from scheduler.framework.protocols import ApartDomains, WithinDomain
+from scheduler.actions.domain_rules import asked_rules, level_of, wished_rules
 from scheduler.framework.relations import Relations
 from scheduler.framework.session import Session
 from scheduler.model.nodes import HOSTNAME
@@ -24,18 +24,14 @@ from scheduler.model.verdict import Verdict
 from scheduler.placement import place
 from scheduler.placement.problem import (
     NODE,
-    Apart,
     Budget,
     Counts,
     Demand,
     Infeasible,
-    Minimum,
     NodeView,
     Objective,
     Placement,
     PlacementProblem,
-    Rule,
-    Within,
 )
 
 
@@ -138,7 +134,7 @@ def problem_of(session: Session, ask: Ask, relations: Relations, *, empty: bool 
     """Return the problem: on the amounts as they are now, or as if nothing ran (`empty`)."""
     table = session.table
     rules = _leveled(session, relations.rules)
-    levels = dict.fromkeys(wish.label for wish in ask.wishes)
+    levels = dict.fromkeys(level_of(wish.label) for wish in ask.wishes if level_of(wish.label) != NODE)
     levels.update(dict.fromkeys(level for rule in (*rules, *relations.wanted) for level in _levels(rule) if level))
     own: dict[str, tuple[NDArray[np.int32], tuple[str, ...]]] = {
         level.name: (level.ids, ()) for level in relations.levels
@@ -155,10 +151,11 @@ def problem_of(session: Session, ask: Ask, relations: Relations, *, empty: bool 
         domains={level: ids for level, (ids, _) in domains.items()},
         domain_names={level: names for level, (_, names) in domains.items()},
     )
-    allowed = _around(ask, {level: ids for level, (ids, _) in domains.items()})
+    grouped = {level: ids for level, (ids, _) in domains.items()} | {NODE: np.arange(len(table.names), dtype=np.int32)}
+    masks, wished = wished_rules(ask, grouped, empty=empty)
     members = (0,) * len(ask.kinds) if ask.each or ask.total < sum(map(_size, ask.kinds)) else map(_size, ask.kinds)
     demands = tuple(
-        _demand(session, number, kind, minimum, allowed, relations, empty=empty)
+        _demand(session, number, kind, minimum, masks.get(number), relations, empty=empty)
         for number, (kind, minimum) in enumerate(zip(ask.kinds, members, strict=True))
     )
     scored = any(demand.scores is not None for demand in demands)
@@ -166,7 +163,7 @@ def problem_of(session: Session, ask: Ask, relations: Relations, *, empty: bool 
     return PlacementProblem(
         nodes=nodes,
         demands=demands,
-        rules=(*_rules(ask), *rules),
+        rules=(*asked_rules(ask), *wished, *rules),
         seed=session.seed,
         budget=Budget(deterministic_time=session.budget.max_deterministic_time, wall_limit=session.budget.wall_limit),
         objective=objective,
@@ -239,38 +236,3 @@ def _demand(
         mask=mask,
         scores=scores,
     )
-
-
-def _rules(ask: Ask) -> tuple[Rule, ...]:
-    rules: list[Rule] = []
-    everyone = tuple(range(len(ask.kinds)))
-    if not ask.each:
-        rules.append(Minimum(everyone, ask.total))
-        for role, count in ask.roles:
-            rules.append(Minimum(tuple(d for d in everyone if ask.kinds[d].role == role), count))
-    for wish in ask.wishes:
-        if isinstance(wish, WithinDomain):
-            if not (wish.required and ask.anchors):
-                rules.append(Within(wish.label, hard=wish.required))
-        else:
-            rules.append(Apart(NODE if wish.label == HOSTNAME else wish.label, wish.limit))
-    return tuple(rules)
-
-
-def _around(ask: Ask, domains: Mapping[str, NDArray[np.int32]]) -> NDArray[np.bool_] | None:
-    """Where members may go beside those that already run: into their domain, and out of domains that are taken.
-
-    A domain that some members share under an "apart" rule takes no more of them, even where its limit would allow it.
-    """
-    allowed: NDArray[np.bool_] | None = None
-    for wish in ask.wishes if ask.anchors else ():
-        ids = domains[wish.label]
-        here = np.unique(ids[list(ask.anchors)])
-        part: NDArray[np.bool_] | None = None
-        if isinstance(wish, WithinDomain) and wish.required:
-            part = np.isin(ids, here[here >= 0])
-        elif isinstance(wish, ApartDomains):
-            part = ~np.isin(ids, here)
-        if part is not None:
-            allowed = part if allowed is None else allowed & part
-    return allowed

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from scheduler.actions.ask import Ask
 from scheduler.actions.placing import Nothing, could_ever
+from scheduler.actions.steps import asked_again
 from scheduler.actions.verdicts import explain
-from scheduler.actions.wants import Want, asked_again, wants
+from scheduler.actions.wants import Want, wants
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 

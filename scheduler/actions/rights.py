@@ -3,18 +3,17 @@
 Decided here: the candidates of a group that wants room, and the rows that a set of them must keep. Preempt: in the same
 queue, of a lower priority (or newer of the same one, where the queue says so), so many that the queue's limits hold.
 Reclaim: in other queues that are over what they are owed, compared at the first ancestors that differ, for a group that
-stays within what its own queue is owed; each taken while its queue is still over, and never of what a queue is
-guaranteed. Where that does not suffice (pieces
-that are too small), the same with what queues deserve in place of what they are owed: what is lent comes back. In both
-actions: preemptible, run for at least their queue's time (surplus members may go at once), never more of a disruption
-budget than it allows.
+stays within what its own queue is owed, after what goes below that queue in the same decision; each taken while its
+queue is still over, and never of what a queue is guaranteed. Where that does not suffice (pieces that are too small),
+the same with what queues deserve in place of what they are owed: what is lent comes back. In both actions: preemptible,
+run for at least their queue's time (surplus members may go at once), never more of a disruption budget than it allows.
 
 Which set is taken is decided by placement. Rights only ever shrink: `may_evict` of all plugins is asked at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -46,12 +45,13 @@ class Share:
 class Limit:
     """So much of a resource must go with these candidates: a limit, or what is kept for others, allows no more.
 
-    column: of the book.
+    column: of the book. when: only if one of these candidates goes; None: always.
     """
 
     members: Sequence[int]
     column: int
     least: int
+    when: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +183,16 @@ def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = Non
         return None
     book = session.book
     asked = book.vector(ask.amounts)
-    owed = list(_within(session, row, asked, most))
-    if len(owed) < 2:
-        return None
     found: list[Part] = []
     shares: list[Share] = []
+    inside: list[Limit] = []
     below_of = {row: 0}
     matters = asked if short is None else short
-    for below, above in pairwise(owed):
+    for below, above in pairwise(book.lineage(row)):
+        beyond = book.beyond(below, asked, most)
+        if any(amount > _holding(found, column) for column, amount in beyond):
+            break
+        inside.extend(Limit(range(below_of[below]), column, amount, ()) for column, amount in beyond)
         for child in book.children(above):
             if child != below:
                 _collect(session, ask, child, matters, most, queue.reclaim == "LowerPriority", found, shares)
@@ -198,8 +200,16 @@ def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = Non
     limits = _limits(session, row, asked, below_of)
     if not found or any(not limit.members for limit in limits):
         return None
+    everyone = sum(part.numbers.size for part in found)
+    own = (replace(limit, when=range(len(limit.members), everyone)) for limit in inside)
     kept = tuple(guarantee for share in shares for guarantee in _guarantees(session, share))
+    limits = (*limits, *(limit for limit in own if limit.when))
     return Rights("reclaim", shares=tuple(shares), limits=limits, guarantees=kept, parts=tuple(found))
+
+
+def _holding(parts: Iterable[Part], column: int) -> int:
+    """Return how much of a resource candidates hold together. column: of the book."""
+    return sum(int(part.herd.held[part.numbers, column].sum()) for part in parts)
 
 
 def _limits(session: Session, row: int, asked: Ints, below: Mapping[int, int]) -> tuple[Limit, ...]:
@@ -225,14 +235,6 @@ def _guarantees(session: Session, share: Share) -> Iterator[Guarantee]:
     least = np.minimum(book.ground.kept[share.row], staying)
     for column in np.flatnonzero(least > 0).tolist():
         yield Guarantee(share.row, share.members, column, int(staying[column] - least[column]))
-
-
-def _within(session: Session, row: int, asked: Ints, most: Ints) -> Iterator[int]:
-    """Yield the queue and those above it for as long as each below holds at most that with so much more."""
-    for one in session.book.lineage(row):
-        yield one
-        if not session.book.within(one, asked, most):
-            return
 
 
 def _collect(
@@ -284,10 +286,15 @@ def narrowed(session: Session, ask: Ask, rights: Rights) -> Rights | None:
         rights.why,
         tuple(found),
         tuple(share for share in shares if share.members),
-        tuple(replace(limit, members=left(limit.members)) for limit in rights.limits),
+        tuple(only_of(limit, left) for limit in rights.limits),
         tuple(replace(one, members=left(one.members)) for one in rights.guarantees),
         budgets_of(session, found),
     )
+
+
+def only_of(limit: Limit, left: Callable[[Sequence[int]], Sequence[int]]) -> Limit:
+    """Return a limit of fewer candidates. left: gives the new numbers of those that are left."""
+    return replace(limit, members=left(limit.members), when=None if limit.when is None else left(limit.when))
 
 
 def permitted(session: Session, ask: Ask, candidates: Iterable[Candidate]) -> list[Candidate]:

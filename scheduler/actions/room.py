@@ -16,6 +16,7 @@ from scheduler.actions.ask import Ask, relate
 from scheduler.actions.candidates import Candidate
 from scheduler.actions.placing import problem_of
 from scheduler.actions.rights import Rights
+from scheduler.framework.relations import Relations
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.pods import Pod, held_by
@@ -61,17 +62,19 @@ def room_for(session: Session, ask: Ask, rights: Rights) -> Room | None:
     if problem is None:
         return None
     refine = None
+    extras: dict[str, NDArray[np.int64]] = {}
     if relations:
-        problem = _less(session, problem, pods)
+        extras = _extras(session, problem, pods, relations)
+        problem = _less(session, problem, pods, extras)
         refine = _refined(session, ask, pods, owners, problem)
     numbers: dict[str, tuple[int, ...]] = {}
     first = 0
     for one in rights.candidates:
         numbers[one.running.key] = tuple(range(first, first + len(one.pods)))
         first += len(one.pods)
-    residents = tuple(resident_of(session, problem, pod) for pod in pods)
+    residents = residents_of(session, problem, pods, extras)
     gangs = tuple(gang_of(one, numbers[one.running.key]) for one in rights.candidates)
-    rows = tuple(rows_of(session, problem, rights, numbers, pods))
+    rows = (*rows_of(session, problem, rights, numbers, pods), *_in_the_way(ask, relations, pods))
     return Room(VictimProblem(problem, residents, gangs, rows, refine), pods, owners)
 
 
@@ -107,35 +110,87 @@ def _refined(
     return refined
 
 
-def _less(session: Session, problem: PlacementProblem, pods: Sequence[Pod]) -> PlacementProblem:
+def _less(
+    session: Session, problem: PlacementProblem, pods: Sequence[Pod], extras: Mapping[str, NDArray[np.int64]]
+) -> PlacementProblem:
     """Return the problem with what these pods hold taken again."""
     rows, amounts, slots = session.outlook.piece(pods)
     free, open_ = problem.nodes.free.copy(), problem.nodes.slots.copy()
     free[: amounts.shape[0], rows] -= amounts
     open_[rows] -= slots
+    for pod in pods:
+        if pod.uid in extras:
+            free[amounts.shape[0] :, session.row(pod.node)] -= extras[pod.uid]
     return replace(problem, nodes=replace(problem.nodes, free=free, slots=open_))
 
 
-def resident_of(session: Session, problem: PlacementProblem, pod: Pod) -> Resident:
-    """Return a running pod as one that may go."""
-    held = session.outlook.amounts(pod)
-    extra = len(problem.nodes.resources) - len(held)
-    row = session.row(pod.node)
-    assert row is not None  # candidates are on nodes of the snapshot
-    return Resident(
-        node=row,
-        holds=np.concatenate([held, np.zeros(extra, dtype=np.int64)]) if extra else held,
-        runtime=_lost(session, row, held, pod),
-        name=pod.uid,
+def _extras(
+    session: Session, problem: PlacementProblem, pods: Sequence[Pod], relations: Relations
+) -> dict[str, NDArray[np.int64]]:
+    """Return what single pods (uid) give back of the resources that are there for this question only."""
+    width = len(session.table.resources)
+    names = problem.nodes.resources[width:]
+    found: dict[str, NDArray[np.int64]] = {}
+    for extra in relations.extras:
+        if extra.name in names:
+            held = extra.held()
+            for pod in pods:
+                if pod.uid in held:
+                    found.setdefault(pod.uid, np.zeros(len(names), dtype=np.int64))
+                    found[pod.uid][names.index(extra.name)] = held[pod.uid]
+    return found
+
+
+def _in_the_way(ask: Ask, relations: Relations, pods: Sequence[Pod]) -> Iterator[MustFree]:
+    """Yield a row for each pod that has to go because it keeps needed members off all nodes."""
+    number = {pod.uid: n for n, pod in enumerate(pods)}
+    for bar in relations.bars:
+        if bar.until and bar.nodes.all() and _needed(ask, bar.kind):
+            yield from (MustFree(((number[uid], 1),), 1) for uid in bar.until if uid in number)
+
+
+def _needed(ask: Ask, kind: int) -> bool:
+    """Whether the ask cannot be met without members of a kind."""
+    others = [one for number, one in enumerate(ask.kinds) if number != kind]
+    return sum(len(one.pods) for one in others) < ask.total or any(
+        sum(len(one.pods) for one in others if one.role == role) < count for role, count in ask.roles
     )
 
 
-def _lost(session: Session, row: int, held: NDArray[np.int64], pod: Pod) -> int:
-    """Return the work that is lost with a pod: its time and what a start costs, times its part of the node in 64ths."""
-    runtime = min(MOST_LOST, max(0, int(session.now - pod.since))) if pod.since else 0
-    whole = np.maximum(session.table.allocatable[:, row], 1)
-    part = int(np.max(held[: whole.size] * 64 // whole, initial=0))
-    return (runtime + START_COSTS) * min(64, max(1, part))
+def residents_of(
+    session: Session,
+    problem: PlacementProblem,
+    pods: Sequence[Pod],
+    extras: Mapping[str, NDArray[np.int64]] | None = None,
+) -> tuple[Resident, ...]:
+    """Return running pods as such that may go. extras: what they (uid) hold of what only this question has."""
+    width = len(session.table.resources)
+    rows = [row for pod in pods if (row := session.row(pod.node)) is not None]
+    assert len(rows) == len(pods)  # candidates are on nodes of the snapshot
+    held = np.array([session.outlook.amounts(pod) for pod in pods], dtype=np.int64).reshape(len(pods), width)
+    since = np.array([pod.since for pod in pods], dtype=np.float64)
+    lost = work_lost(session, np.array(rows, dtype=np.intp), held.T, since).tolist()
+    none = np.zeros(len(problem.nodes.resources) - width, dtype=np.int64)
+    if none.size:
+        more = np.array([(extras or {}).get(pod.uid, none) for pod in pods]).reshape(len(pods), none.size)
+        held = np.concatenate([held, more], axis=1)
+    return tuple(
+        Resident(row, amounts, work, pod.uid) for row, amounts, work, pod in zip(rows, held, lost, pods, strict=True)
+    )
+
+
+def work_lost(
+    session: Session, rows: NDArray[np.intp], held: NDArray[np.int64], since: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """Return the work that is lost with pods: their time and what a start costs, times their part of the node in 64ths.
+
+    rows: of their nodes; held: (resources of the table, pods); since: when they began, 0: not known.
+    """
+    runtime = np.where(since > 0, np.clip(session.now - since, 0, MOST_LOST), 0).astype(np.int64)
+    whole = np.maximum(session.table.allocatable[:, rows], 1)
+    part = np.max(held[: whole.shape[0]] * 64 // whole, axis=0, initial=0)
+    lost: NDArray[np.int64] = (runtime + START_COSTS) * np.clip(part, 1, 64)
+    return lost
 
 
 def gang_of(candidate: Candidate, numbers: tuple[int, ...]) -> RunningGang:
@@ -148,7 +203,7 @@ def gang_of(candidate: Candidate, numbers: tuple[int, ...]) -> RunningGang:
     chosen = {pod.uid: number for pod, number in zip(candidate.pods, numbers, strict=True)}
     roles = []
     for role, least in running.roles:
-        members = [pod for pod in running.pods if pod.role == role]
+        members = [pod for pod in running.pods if running.role_of(pod) == role]
         may_go = tuple(chosen[pod.uid] for pod in members if pod.uid in chosen)
         roles.append((may_go, max(0, least - (len(members) - len(may_go)))))
     return RunningGang(numbers, minimum, tuple(roles), staying, running.priority)
@@ -171,7 +226,8 @@ def rows_of(
     for limit in rights.limits:
         name = names[limit.column]
         held = [(n, _held(session, pods[n], name)) for member in limit.members for n in numbers[keys[member]]]
-        yield MustFree(tuple((n, amount) for n, amount in held if amount > 0), limit.least)
+        when = None if limit.when is None else tuple(n for member in limit.when for n in numbers[keys[member]])
+        yield MustFree(tuple((n, amount) for n, amount in held if amount > 0), limit.least, when)
     for kept in rights.guarantees:
         name = names[kept.column]
         held = [(n, _held(session, pods[n], name)) for member in kept.members for n in numbers[keys[member]]]

@@ -24,6 +24,7 @@ from scheduler.actions import (
     reasons,
     reclaim,
     status,
+    topology_status,
 )
 from scheduler.actions.making_room import WORK
 from scheduler.framework.cache import SessionCache
@@ -137,6 +138,7 @@ class Sessions:
         self._timed(session, seconds, "reasons", reasons.run)
         self._timed(session, seconds, "status", status.run)
         self._timed(session, seconds, "queue_status", queue_status.run)
+        self._timed(session, seconds, "topology_status", topology_status.run)
         if session.places and self._count % VALIDATE_EVERY == 0:
             self._validate(session, "all")
         decisions = session.close()

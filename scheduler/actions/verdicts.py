@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, likeness, relate
 from scheduler.actions.binding import binding
+from scheduler.actions.domain_reasons import cause, shortfall
 from scheduler.actions.placing import Found, Nothing, could_ever, solve
 from scheduler.actions.rooms import Room, counted, room_of
-from scheduler.framework.protocols import WithinDomain
 from scheduler.framework.relations import Relations
 from scheduler.framework.session import Session
 from scheduler.model.pods import Pod
@@ -67,6 +67,9 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
         hard = binding(session, ask, empty=True, alone=thorough)
         if hard:
             facts = _but_rules(facts, f"an empty cluster has room, but not with {hard}")
+        elif (wish := cause(session, ask, empty=True)) is not None:
+            code = Code.TOPOLOGY
+            facts = _never(facts, shortfall(session, ask, wish, rooms, resource))
         else:
             del facts["largest"]  # what is free now says nothing about what could ever be
             facts |= _limits(session, rooms, scarce, resource, needed)
@@ -75,11 +78,12 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
     elif hard := binding(session, ask, alone=thorough):
         code = Code.TOPOLOGY
         facts = _but_rules(facts, f"there is room, but not with {hard}")
-    elif (level := _binding_level(session, ask)) is not None:
+    elif (wish := cause(session, ask)) is not None:
         code = Code.TOPOLOGY
-        facts |= _best_domain(session, level, scarce, resource, needed)
+        facts |= shortfall(session, ask, wish, rooms, resource)
     elif needed <= free:
         code = Code.FRAGMENTED
+    facts = {name: value for name, value in facts.items() if value != ""}
     return Verdict(
         code=code,
         facts=tuple(sorted((name, _told(value)) for name, value in facts.items())),
@@ -93,6 +97,15 @@ def _but_rules(facts: dict[str, Fact], message: str) -> dict[str, Fact]:
     """What is told where rules are the cause: that, and no amounts that are free or missing."""
     kept = ("members", "resource", "needed", "nodes", "placeable", "role")
     return {**{name: value for name, value in facts.items() if name in kept}, "message": message}
+
+
+def _never(facts: dict[str, Fact], more: dict[str, Fact]) -> dict[str, Fact]:
+    """What is told where no domain could ever hold it: which level and how many domains, not what is free now."""
+    kept = {name: facts[name] for name in ("members", "resource", "needed", "role") if name in facts}
+    if "level" not in more:
+        return kept | more
+    told = {name: more[name] for name in ("level", "subgroup", "members", "needed", "domains") if name in more}
+    return kept | told | {"message": f"not even an empty {more['level']} has room for them"}
 
 
 def _told(value: Fact) -> Fact:
@@ -155,29 +168,6 @@ def _limits(session: Session, rooms: list[Room], scarce: Room, resource: str, ne
     if capacity < needed:
         return {"capacity": capacity, "each": one}
     return {"message": "not even when the cluster is empty"}
-
-
-def _binding_level(session: Session, ask: Ask) -> str | None:
-    """The label whose domains are too small, when the gang would fit without that rule."""
-    required = [wish for wish in ask.wishes if isinstance(wish, WithinDomain) and wish.required]
-    if not required:
-        return None
-    loose = replace(ask, wishes=tuple(wish for wish in ask.wishes if wish not in required))
-    return required[-1].label if isinstance(solve(session, loose), Found) else None
-
-
-def _best_domain(session: Session, level: str, scarce: Room, resource: str, needed: int) -> dict[str, Fact]:
-    ids, names = session.domains(level)
-    known = (ids >= 0) & scarce.mask
-    if not known.any():
-        return {"level": level, "message": "no node that may run it has the label"}
-    rooms = np.bincount(ids[known], weights=scarce.each[known], minlength=len(names))
-    best = int(np.argmax(rooms))
-    inside = known & (ids == best)
-    table = session.table
-    source = session.free[table.resources.index(resource)] if resource in table.resources else session.open_slots
-    free = int(np.maximum(source[inside], 0).sum())
-    return {"level": level, "domain": names[best], "free": free, "short": max(0, needed - free)}
 
 
 def _counted_for_one(session: Session, ask: Ask, scarce: Room) -> tuple[tuple[str, int], ...]:

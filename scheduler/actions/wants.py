@@ -1,20 +1,17 @@
 """What a group still wants after it had its turn: left by one action for those that come later in the session.
 
-Decided here: how the question of a group is asked anew when an earlier answer is only recalled, and who has to wait
-until it is settled whether room is made for somebody before it. Nothing is searched for here.
+Decided here: who has to wait until it is settled whether room is made for somebody before it. Nothing is searched for
+here.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from scheduler.actions.ask import Ask, make_ask
-from scheduler.actions.gates import gate
+from scheduler.actions.ask import Ask
 from scheduler.actions.placing import Nothing
-from scheduler.framework.gangs import Needs, by_role, is_running, needs
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
-from scheduler.model.pods import Pod
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 
 GROWTH_ROUNDS = 16
@@ -45,29 +42,6 @@ class Want:
 def wants(session: Session) -> dict[str, Want]:
     """Return the wants of the session by group, in the order in which the groups had their turn."""
     return session.wants
-
-
-def replacements(state: GroupState) -> tuple[Pod, ...]:
-    """Return the members that bring a running group back to its minimum."""
-    missing = needs(state)
-    return by_role(state.waiting, dict(missing.roles), missing.total)
-
-
-def surplus(session: Session, state: GroupState) -> tuple[Pod, ...]:
-    """Return the part of the members above the minimum that is handed out in one round."""
-    pods = session.remaining(state)
-    return pods[: max(state.group.min_member, -(-len(pods) // GROWTH_ROUNDS))]
-
-
-def asked_again(session: Session, state: GroupState) -> Ask | Verdict | None:
-    """Return what a waiting group asks for now, or why it may not be placed; None when it asks for nothing."""
-    why = gate(session, state)
-    if why is not None:
-        return why
-    if is_running(state) or not needs(state).total:
-        pods = replacements(state) or surplus(session, state)
-        return make_ask(session, state, pods, Needs(1), each=True) if pods else None
-    return make_ask(session, state, state.waiting, needs(state)) if state.waiting else None
 
 
 def waits_for_room(session: Session, state: GroupState) -> bool:

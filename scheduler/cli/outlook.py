@@ -12,7 +12,7 @@ from typing import Any
 from scheduler.actions.ask import Ask
 from scheduler.actions.barriers import barriers
 from scheduler.actions.lineup import turn_of
-from scheduler.actions.wants import asked_again
+from scheduler.actions.steps import asked_again
 from scheduler.cli.output import named
 from scheduler.cli.picture import Picture
 from scheduler.framework.hooks import HookRaised

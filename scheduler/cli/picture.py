@@ -111,6 +111,7 @@ async def read(client: ApiClient, names: tuple[str, ...], *, guess: bool) -> Sna
     events += await _lesser(client, "priorities of groups", _priorities)
     events += await _lesser(client, "disruption budgets", _budgets)
     events += served(await reading.pods(client, None), names, guess=guess)
+    events += await _lesser(client, "topologies", reading.wiring)
     events += await _lesser(client, "volumes", reading.storage)
     events += await _lesser(client, "open bind requests", _requests)
     store.apply([*events, feed.Synced()], now)

@@ -104,6 +104,16 @@ async def queues(client: ApiClient) -> list[Queue]:
     return sorted(found, key=lambda queue: (queue.name, queue.dialect))
 
 
+async def wiring(client: ApiClient) -> list[feed.Event]:
+    """Return the topologies and hyper-nodes of all dialects, as events."""
+    found: list[feed.Event] = []
+    for dialect in DIALECTS:
+        levels = _decoded(await _served(client, dialect, "topology", None), dialect.decode_topology)
+        grouped = _decoded(await _served(client, dialect, "hypernode", None), dialect.decode_hypernode)
+        found += [feed.TopologySet(one) for one in levels] + [feed.HyperNodeSet(one) for one in grouped]
+    return found
+
+
 async def pods(client: ApiClient, namespace: str | None) -> list[tuple[Pod, Shape]]:
     """Return the pods of a namespace (None: all)."""
     raws = [("v1", raw) for raw in await items(client, path_of("", "v1", "pods", namespace))]

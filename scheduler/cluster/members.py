@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from scheduler.dialects.registry import DIALECTS
 from scheduler.model.groups import GroupState, PodGroup
+from scheduler.model.parts import dealt, make_tree
 from scheduler.model.pods import Pod, Problem
 from scheduler.model.queues import DEFAULT_QUEUE
 from scheduler.model.verdict import Verdict
@@ -92,7 +93,12 @@ def _sorted(pods: list[Pod]) -> tuple[Pod, ...]:
 def _reached_minimum(group: PodGroup, placed: list[Pod]) -> bool:
     if len(placed) < group.min_member:
         return False
-    return all(sum(pod.role == role.name for pod in placed) >= role.count for role in group.roles)
+    if not all(sum(pod.role == role.name for pod in placed) >= role.count for role in group.roles):
+        return False
+    if not group.subgroups:
+        return True
+    tree = make_tree(group, placed=placed)
+    return sum(part.met for part in tree.parts) >= tree.least
 
 
 def group_state(
@@ -116,12 +122,18 @@ def group_state(
     missing = False
     if group is None:
         group, missing = _made_group(key, members)
+    group, part, unclear = dealt(group, members)
+    if unclear:
+        group = replace(group, problems=(*group.problems, *unclear))
+    follows = group.topology is not None or bool(group.subgroups)
     sorts: dict[str, list[Pod]] = {
         name: [] for name in ("waiting", "gated", "assumed", "bound", "terminating", "succeeded", "failed")
     }
     for pod in members:
         sort = _sort(pod, assumed)
-        if sort == "assumed" and group.topology is not None:  # the rest of the gang must follow it into its domain
+        if part.get(pod.uid):
+            pod = replace(pod, part=part[pod.uid])
+        if sort == "assumed" and follows:  # the rest of the gang must follow it into its domain
             pod = replace(pod, nominated=assumed[pod.uid][0])
         sorts[sort].append(pod)
     if group.dialect == "pod" and not sorts["waiting"] and not sorts["assumed"] and not sorts["gated"]:

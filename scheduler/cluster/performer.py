@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from scheduler.cluster import bindrequests, feed, queuestatus
+from scheduler.cluster import bindrequests, feed, queuestatus, topologystatus
 from scheduler.cluster.bindrequests import Bundle
 from scheduler.cluster.client import MERGE, STRATEGIC, path_of
 from scheduler.cluster.events import Events, Regarding, of_group, of_pod
@@ -40,7 +40,7 @@ _BOUND = "Bound"
 _GIVEN_UP = ("Failed", "Unwound")
 
 
-class Dialect(queuestatus.Dialect, Protocol):
+class Dialect(queuestatus.Dialect, topologystatus.Dialect, Protocol):
     """What is needed of a dialect to answer in its words."""
 
     def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
@@ -72,7 +72,7 @@ class Texts(Protocol):
         """Return why a victim goes, and for whom."""
 
 
-class Cache(queuestatus.Cache, Protocol):
+class Cache(queuestatus.Cache, topologystatus.Cache, Protocol):
     """The picture of the cluster."""
 
     def pod(self, uid: str) -> Pod | None:
@@ -154,6 +154,7 @@ class Performer:
         self._victim_time = victim_time
         self._events = Events(writer, texts.note, controller=controller, host=host, clock=clock, timer=timer)
         self._queues = queuestatus.QueueStatuses(writer, cache, dialects, lambda: _now(clock()), timer=timer)
+        self._wiring = topologystatus.TopologyStatuses(writer, cache, dialects, lambda: _now(clock()), timer=timer)
         self._room = RoomNews(writer, cache, self._events, texts, self._condition)
         self._clock = clock
         self._timer = timer
@@ -177,6 +178,9 @@ class Performer:
         for about in handover.queue_statuses:
             with self._fence(handover.session, about.queue):
                 self._queues.say(about)
+        for wired in handover.topology_statuses:
+            with self._fence(handover.session, wired.name):
+                self._wiring.say(wired)
         for explain in handover.explains:
             with self._fence(handover.session, explain.group):
                 self._explain(handover.session, explain)
@@ -198,6 +202,7 @@ class Performer:
     async def close(self) -> None:
         """Stop; requests that are being written may or may not come to be."""
         self._queues.close()
+        self._wiring.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -317,6 +322,10 @@ class Performer:
                     self._writer.forget(("condition", uid))
                 case feed.QueueGone(name=name, dialect=dialect):
                     self._queues.gone(dialect, name)
+                case feed.TopologyGone(name=name, dialect=dialect):
+                    self._wiring.gone(dialect, name, hypernode=False)
+                case feed.HyperNodeGone(name=name, dialect=dialect):
+                    self._wiring.gone(dialect, name, hypernode=True)
                 case feed.GroupGone(key=key):
                     self._events.forget(key)
                     self._why.pop(key, None)

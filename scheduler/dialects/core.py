@@ -17,7 +17,8 @@ from scheduler.dialects.meta import Identity, OwnerReference, Undecodable, secon
 from scheduler.dialects.requests import ContainerAsk, PodAsk, charged
 from scheduler.dialects.shapes import ContainerStruct, SpecStruct, pod_ask, quantities, shape_of
 from scheduler.dialects.storage import pod_volumes
-from scheduler.model.groups import PodGroup, TopologyWish
+from scheduler.dialects.wishes import pod_wish
+from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node, Taint
 from scheduler.model.pods import Condition, Pod, Problem, Shape
 from scheduler.model.quantity import BadQuantity, amount
@@ -110,7 +111,6 @@ _image_sets: dict[tuple[str, ...], tuple[str, ...]] = {}
 _reference = msgspec.json.Decoder(_GroupReference | None)
 _NO_STATUS = _PodStatus()
 _NO_OWNER = OwnerReference()
-_REQUIRED_DOMAIN = "metadata.annotations[scheduling.muster.sh/topology-required]"
 _GRACE = 30
 """Seconds that a pod has to end when it does not say."""
 _STARTED_PHASES = ("Running", "Succeeded", "Failed")
@@ -130,10 +130,11 @@ def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tu
     labels, annotations = _keys_of(meta.labels), meta.annotations or NO_KEYS
     namespace = intern(meta.namespace)
     marks = _labels(meta.labels)
-    shape, shape_problems = shape_of(spec, _unsupported_wishes(labels, annotations), namespace, marks)
+    shape, shape_problems = shape_of(spec, (), namespace, marks)
     problems = list(shape_problems)
     minimum = membership.min_member(labels, annotations, problems)
     preemptible = membership.preemptible(labels, annotations, problems)
+    wish = pod_wish(labels, annotations, problems)
     owner = _controller(meta.owner_references)
     scheduler_name = intern(spec.scheduler_name or "default-scheduler")
     node = intern(spec.node_name or "")
@@ -162,6 +163,7 @@ def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tu
         owner_uid=intern(owner.uid),
         charge=_charge(spec, status, shape) if node and status.phase not in ("Succeeded", "Failed") else None,
         condition=_scheduled_condition(status.conditions) if status.conditions else None,
+        wish=wish,
         problems=tuple(problems),
         status_reason=status.reason or "",
         resource_version=meta.resource_version,
@@ -221,13 +223,6 @@ def _tagged(name: str) -> str:
 def _native_group(raw: msgspec.Raw) -> str:
     reference = _reference.decode(raw) if raw else None
     return (reference.pod_group_name or "") if reference else ""
-
-
-def _unsupported_wishes(labels: Keys, annotations: Keys) -> tuple[str, ...]:
-    """A required topology on a pod must hold; it is not ignored while there is nothing that can hold it."""
-    if annotations.topology_required or labels.topology_required:
-        return (_REQUIRED_DOMAIN,)
-    return ()
 
 
 def _controller(owners: list[OwnerReference] | None) -> OwnerReference:
@@ -459,8 +454,7 @@ def decode_owner(raw: bytes | msgspec.Raw, kind: str, api_version: str = "batch/
         return None
     problems: list[Problem] = []
     minimum = membership.min_member(labels, annotations, problems)
-    required = annotations.topology_required or labels.topology_required
-    preferred = annotations.topology_preferred or labels.topology_preferred
+    wish = pod_wish(labels, annotations, problems)
     return PodGroup(
         key=f"owner/{meta.namespace}/{meta.uid}",
         uid=meta.uid,
@@ -472,9 +466,7 @@ def decode_owner(raw: bytes | msgspec.Raw, kind: str, api_version: str = "batch/
         min_member=minimum or 1,
         queue=membership.queue(labels, annotations),
         preemptible=membership.preemptible(labels, annotations, problems),
-        topology=TopologyWish(required=required, preferred=preferred, field=_REQUIRED_DOMAIN)
-        if required or preferred
-        else None,
+        topology=wish.wish if wish is not None else None,
         created=seconds(meta.creation_timestamp),
         generation=meta.generation,
         problems=tuple(problems),

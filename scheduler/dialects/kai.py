@@ -2,8 +2,8 @@
 
 Decided here: what its numbers mean (GPUs in units, cpu in millicores, memory in millions of bytes; -1 is unlimited, an
 absent quota or weight is none, an absent limit allows nothing) and how our verdicts are said in its conditions. It
-knows exactly three resources in queues; of every other resource they say nothing. A flat list of sub-groups is read as
-roles; deeper trees and domains of a part are problems of the group, so that it waits and says why.
+knows exactly three resources in queues; of every other resource they say nothing. A flat list of sub-groups that says
+no more than how many of each must start is read as roles.
 
 There is no phase in its status. A condition Scheduled, whatever its status, says that the group once reached its
 minimum.
@@ -19,7 +19,6 @@ import msgspec
 
 from scheduler.dialects import queues
 from scheduler.dialects.base import (
-    LATER,
     RAN,
     DialectResource,
     Opened,
@@ -37,14 +36,16 @@ from scheduler.dialects.base import (
 from scheduler.dialects.membership import KAI_WORDS
 from scheduler.dialects.meta import seconds
 from scheduler.dialects.topologies import usable
+from scheduler.dialects.wishes import check_tree, in_order
 from scheduler.model.decisions import SetStatus
-from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
+from scheduler.model.groups import PodGroup, RoleMinimum, SubGroup
 from scheduler.model.pods import Problem
 from scheduler.model.quantity import MAX_AMOUNT
 from scheduler.model.queues import ROOT_QUEUE, UNLIMITED, WEIGHT_UNIT, Queue, QueueFacts
 from scheduler.model.resources import Amounts
 from scheduler.model.topology import Level, Topology
 from scheduler.model.verdict import CAPACITY_CODES
+from scheduler.model.wishes import TopologyWish
 
 _RESOURCES = {"cpu": ("cpu", 1), "memory": ("memory", 10**6), "gpu": ("nvidia.com/gpu", 1)}
 """Its name -> ours, and how many of our units are one of its."""
@@ -67,8 +68,11 @@ class KaiDialect(PodGroupDialect):
         """Return the group. Whether it may be evicted depends on its priority where it does not say."""
         opened = self.open_group(raw)
         spec, status, problems = opened.spec, opened.status, opened.problems
-        spec.refuse("minSubGroup", LATER)
-        roles = _roles(spec)
+        roles, subgroups = _parts(spec)
+        if subgroups and "minSubGroup" in spec:
+            check_tree(subgroups, spec.integer("minSubGroup", 0, 0), spec.at("minSubGroup"), problems)
+        elif subgroups:
+            check_tree(subgroups, None, "", problems)
         found = copied_conditions(status)
         running, ran = has_condition(found, "Scheduled", "True"), has_condition(found, "Scheduled")
         waits = has_condition(copied_conditions({"conditions": status.get("schedulingConditions")}), _WAITS)
@@ -76,6 +80,8 @@ class KaiDialect(PodGroupDialect):
             self.identified(opened, api_version),
             min_member=max(spec.integer("minMember", 0, 0), sum(role.count for role in roles), 1),
             roles=roles,
+            subgroups=subgroups,
+            min_subgroups=spec.integer("minSubGroup", 0, 0) if subgroups and "minSubGroup" in spec else None,
             queue=spec.text("queue") or _label(opened),
             priority_class=spec.text("priorityClassName"),
             preemptible=_preemptible(spec),
@@ -191,21 +197,59 @@ def _topology(spec: Reader) -> TopologyWish | None:
     return TopologyWish(name, required, preferred, field=wish.at("requiredTopologyLevel"))
 
 
-def _roles(spec: Reader) -> tuple[RoleMinimum, ...]:
-    """Read a flat list of sub-groups as roles, joined by the label kai.scheduler/subgroup-name."""
-    roles: dict[str, int] = {}
+_TREE = ("parent", "minSubGroup", "topologyConstraint")
+
+
+def _parts(spec: Reader) -> tuple[tuple[RoleMinimum, ...], tuple[SubGroup, ...]]:
+    """Read sub-groups, joined by the label kai.scheduler/subgroup-name: as roles, or as a tree where they make one."""
+    groups: dict[str, Reader] = {}
     for group in spec.objects("subGroups"):
-        for field in ("parent", "minSubGroup"):
-            if group.fields.get(field) not in (None, ""):
-                group.problems.append(Problem(group.at(field), LATER))
-        if group.object("topologyConstraint").text("requiredTopologyLevel"):
-            group.refuse("topologyConstraint", LATER)
         name = group.text("name")
-        if not name or name in roles:
+        if not name or name in groups or "/" in name:
             group.problems.append(Problem(group.at("name"), "must be there and differ from its siblings"))
             continue
-        roles[name] = group.integer("minMember", 0, 0)
-    return tuple(RoleMinimum(name, count) for name, count in sorted(roles.items()) if count)
+        groups[name] = group
+    deep = "minSubGroup" in spec or any(
+        group.fields.get(f) not in (None, "") for group in groups.values() for f in _TREE
+    )
+    if deep:
+        return (), _subgroups(groups)
+    counts = {name: group.integer("minMember", 0, 0) for name, group in groups.items()}
+    return tuple(RoleMinimum(name, count) for name, count in sorted(counts.items()) if count), ()
+
+
+def _subgroups(groups: dict[str, Reader]) -> tuple[SubGroup, ...]:
+    parents = {name: group.text("parent") for name, group in groups.items()}
+    inner = set(parents.values())
+    found = []
+    for name, group in groups.items():
+        path = _path(name, parents, group)
+        if not path:
+            continue
+        if name in inner and group.integer("minMember", 0, 0):
+            group.problems.append(Problem(group.at("minMember"), "must not be there: it has sub-groups"))
+        elif name not in inner:
+            group.refuse("minSubGroup", "must not be there: it has no sub-groups")
+        least = group.integer("minSubGroup", 0, 0) if name in inner and "minSubGroup" in group else None
+        minimum = 0 if name in inner else group.integer("minMember", 0, 0)
+        found.append(SubGroup(path, minimum, least, topology=_topology(group), field=group.path))
+    return in_order(found)
+
+
+def _path(name: str, parents: dict[str, str], group: Reader) -> str:
+    """Return the names from the outermost to this one, "" (and why) where they lead nowhere or round in a circle."""
+    path = [name]
+    while parents[path[-1]]:
+        above = parents[path[-1]]
+        if above not in parents:
+            if path[-1] == name:
+                group.problems.append(Problem(group.at("parent"), f"there is no sub-group {above!r}"))
+            return ""
+        if above in path:
+            group.problems.append(Problem(group.at("parent"), f"is below itself: {' in '.join([*path, above])}"))
+            return ""
+        path.append(above)
+    return "/".join(reversed(path))
 
 
 def _numbers(spec: Reader, field: str) -> list[tuple[str, int, float]]:

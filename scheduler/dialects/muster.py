@@ -1,8 +1,8 @@
 """Muster's own API: scheduling.muster.sh/v1alpha1 PodGroup, Queue and Topology.
 
-Decided here: how the fields of the API become model values and which words the status uses. Topology rules and
-selectors that this version cannot hold are problems of the group, so that it waits and says why instead of running
-elsewhere. That a group once reached its minimum is remembered in status.start.actual.
+Decided here: how the fields of the API become model values and which words the status uses. A flat list of sub-groups
+that says no more than how many of each must start is read as roles. That a group once reached its minimum is remembered
+in status.start.actual.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import msgspec
 
 from scheduler.dialects import queues, topologies
 from scheduler.dialects.base import (
-    LATER,
     RAN,
     DialectResource,
     Envelope,
@@ -31,16 +30,16 @@ from scheduler.dialects.base import (
     set_condition,
 )
 from scheduler.dialects.meta import seconds
-from scheduler.dialects.neighbours import SelectorStruct, label_selector
-from scheduler.model.affinity import LabelSelector
+from scheduler.dialects.wishes import MAX_DEPTH, check_segments, check_tree, selector_of, texts
 from scheduler.model.decisions import SetStatus
-from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
+from scheduler.model.groups import PodGroup, RoleMinimum, SubGroup
 from scheduler.model.pods import Problem
 from scheduler.model.quantity import BadQuantity, amount
 from scheduler.model.queues import ROOT_QUEUE, UNLIMITED, WEIGHT_UNIT, Queue, QueueFacts
 from scheduler.model.resources import Amounts
 from scheduler.model.topology import HyperNode, Level, Topology, TopologyFacts
 from scheduler.model.verdict import Code
+from scheduler.model.wishes import TopologyWish
 
 _PHASES = {
     "Pending": "Pending",
@@ -74,15 +73,18 @@ class MusterDialect(PodGroupDialect):
         start = status.get("start")
         members = status.get("members")
         phase = str(status.get("phase") or "")
+        minimum, roles = spec.integer("minMember", 1, 1), _roles(spec)
         return replace(
             self.identified(opened, api_version),
-            min_member=spec.integer("minMember", 1, 1),
-            roles=_roles(spec),
+            min_member=minimum,
+            roles=roles,
+            subgroups=_subgroups(spec, roles),
+            min_subgroups=_least(spec),
             queue=spec.text("queue"),
             priority_class=spec.text("priorityClassName"),
             preemptible=spec.flag("preemptible"),
             min_runtime=queues.duration(spec, "minRuntime"),
-            topology=_topology(spec),
+            topology=_topology(spec, minimum),
             phase=_NEUTRAL.get(phase, phase),
             was_running=phase in RAN or (isinstance(start, dict) and bool(start.get("actual"))),
             counts=read_counts(members if isinstance(members, dict) else {}, _COUNTS),
@@ -112,7 +114,7 @@ class MusterDialect(PodGroupDialect):
             within_queue=preemption.choice("withinQueue", "LowerPriority", _WITHIN),
             reclaim=preemption.choice("reclaim", "Any", ("Any", "LowerPriority", "Never")),
             min_runtime=queues.duration(preemption, "minRuntime"),
-            namespaces=_namespaces(spec),
+            namespaces=selector_of(spec, "namespaceSelector"),
             half_life=queues.duration(spec.object("fairShare"), "halfLife", positive=True),
             decayed=decayed,
             decayed_at=decayed_at,
@@ -217,42 +219,87 @@ def _level(item: Reader) -> Level:
     return Level(item.text("name") or label or prefix, label, prefix, rising)
 
 
-def _namespaces(spec: Reader) -> LabelSelector | None:
-    """Read namespaceSelector; without one every namespace may use the queue, and so with an empty one."""
-    value = spec.fields.get("namespaceSelector")
-    if value is None:
-        return None
-    path = spec.at("namespaceSelector")
-    try:
-        struct = msgspec.convert(value, SelectorStruct)
-    except msgspec.ValidationError as bad:
-        spec.problems.append(Problem(path, f"is not a selector: {bad}"))
-        return None
-    return label_selector(struct, path, spec.problems)
+_TREE = ("subGroups", "minSubGroups", "selector", "matchLabelKeys", "topology")
 
 
-def _topology(spec: Reader) -> TopologyWish | None:
+def _topology(spec: Reader, members: int) -> TopologyWish | None:
     wish = spec.object("topology")
-    wish.refuse("atMostDomains", LATER)
-    wish.refuse("segments", LATER)
-    name, required, preferred = wish.text("name"), wish.text("required"), wish.text("preferred")
-    return TopologyWish(name, required, preferred) if required or preferred else None
+    if not wish.fields:
+        return None
+    most = wish.object("atMostDomains")
+    at_most = ((most.text("level"), most.integer("max", 1, 1)),) if most.fields else ()
+    segments = tuple((one.integer("size", 1, 1), one.text("level")) for one in wish.objects("segments"))
+    check_segments(segments, members, wish.at("segments"), spec.problems)
+    apart = tuple((one.text("level"), one.integer("max", 1, 1)) for one in wish.objects("apart"))
+    return TopologyWish(
+        wish.text("name"), wish.text("required"), wish.text("preferred"), wish.at("required"),
+        at_most=at_most, segments=segments, apart=apart, exclusive=wish.text("exclusive"),
+    )  # fmt: skip
 
 
 def _roles(spec: Reader) -> tuple[RoleMinimum, ...]:
-    """Read the leaves of a flat list of sub-groups as roles, joined by the label scheduling.muster.sh/subgroup."""
-    roles: dict[str, int] = {}
-    for group in spec.objects("subGroups"):
-        for field in ("subGroups", "minSubGroups", "selector", "matchLabelKeys"):
-            group.refuse(field, f"{LATER}; label the members scheduling.muster.sh/subgroup")
-        if group.object("topology").text("required"):
-            group.refuse("topology", LATER)
-        name = group.text("name")
-        if not name or name in roles:
-            group.problems.append(Problem(group.at("name"), "must be there and differ from its siblings"))
-            continue
-        roles[name] = group.integer("minMember", 1, 0)
+    """Read a flat list of sub-groups as roles, joined by the label scheduling.muster.sh/subgroup."""
+    groups = list(spec.objects("subGroups"))
+    if "minSubGroups" in spec or any(field in group for group in groups for field in _TREE):
+        return ()
+    roles = {name: group.integer("minMember", 1, 0) for group, name in _siblings(groups)}
     return tuple(RoleMinimum(name, count) for name, count in sorted(roles.items()) if count)
+
+
+def _siblings(groups: list[Reader]) -> list[tuple[Reader, str]]:
+    """Return sub-groups of one level with their names; those without a usable name are problems."""
+    found: dict[str, Reader] = {}
+    for group in groups:
+        name = group.text("name")
+        if not name or name in found or "/" in name:
+            wish = 'must not contain "/"' if "/" in name else "must be there and differ from its siblings"
+            group.problems.append(Problem(group.at("name"), wish))
+            continue
+        found[name] = group
+    return [(group, name) for name, group in found.items()]
+
+
+def _subgroups(spec: Reader, roles: tuple[RoleMinimum, ...]) -> tuple[SubGroup, ...]:
+    if roles:
+        return ()
+    groups = list(spec.objects("subGroups"))
+    if "minSubGroups" not in spec and not any(field in group for group in groups for field in _TREE):
+        return ()
+    found: list[SubGroup] = []
+    _collect(groups, "", found)
+    check_tree(found, _least(spec), spec.at("minSubGroups"), spec.problems)
+    return tuple(found)
+
+
+def _collect(groups: list[Reader], above: str, found: list[SubGroup]) -> None:
+    for group, name in _siblings(groups):
+        path = f"{above}/{name}" if above else name
+        below = list(group.objects("subGroups"))
+        keys = texts(group, "matchLabelKeys")
+        if below and path.count("/") >= MAX_DEPTH:
+            group.problems.append(Problem(group.at("subGroups"), f"deeper than {MAX_DEPTH} levels"))
+            below = []
+        for field in ("minMember", "selector", "matchLabelKeys") if below else ():
+            group.refuse(field, "must not stand beside subGroups")
+        if not below and not keys:
+            group.refuse("minSubGroups", "needs subGroups or matchLabelKeys beside it")
+        minimum = 0 if below else group.integer("minMember", 1, 0)
+        found.append(
+            SubGroup(
+                path,
+                min_member=minimum,
+                min_subgroups=_least(group) if below or keys else None,
+                selector=selector_of(group, "selector"),
+                keys=keys,
+                topology=_topology(group, minimum),
+                field=group.path,
+            )
+        )
+        _collect(below, path, found)
+
+
+def _least(spec: Reader) -> int | None:
+    return spec.integer("minSubGroups", 0, 0) if "minSubGroups" in spec else None
 
 
 def _resources(spec: Reader, field: str) -> Amounts:

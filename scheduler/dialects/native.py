@@ -25,9 +25,10 @@ from scheduler.dialects.base import (
     set_condition,
 )
 from scheduler.model.decisions import SetStatus
-from scheduler.model.groups import PodGroup, TopologyWish
+from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Problem
 from scheduler.model.verdict import CAPACITY_CODES
+from scheduler.model.wishes import TopologyWish
 
 
 class NativeDialect(PodGroupDialect):

@@ -2,8 +2,9 @@
 
 Decided here: what its fields mean to the model and how our verdicts are said in its phases and conditions. A minimum of
 0 is legal there and means that no member waits for another: the minimum is 1. Role minimums hold only where the minimum
-covers their sum, as its users are used to. Conditions become False when they stop being true; a condition Scheduled,
-whatever its status, says that the group once reached its minimum.
+covers their sum, as its users are used to. Of several policies that match a pod the first counts. Conditions become
+False when they stop being true; a condition Scheduled, whatever its status, says that the group once reached its
+minimum.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import msgspec
 
 from scheduler.dialects import queues, topologies
 from scheduler.dialects.base import (
-    LATER,
     RAN,
     DialectResource,
     PodGroupDialect,
@@ -34,14 +34,16 @@ from scheduler.dialects.base import (
 from scheduler.dialects.membership import VOLCANO_TRUE
 from scheduler.dialects.meta import seconds
 from scheduler.dialects.neighbours import SelectorStruct, label_selector
+from scheduler.dialects.wishes import selector_of, texts
 from scheduler.model.affinity import LabelSelector
 from scheduler.model.decisions import SetStatus
-from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
+from scheduler.model.groups import PodGroup, RoleMinimum, SubGroup
 from scheduler.model.pods import Problem
 from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue, QueueFacts
 from scheduler.model.resources import PODS, Amounts
 from scheduler.model.topology import HyperNode, HyperNodeMember, Topology, TopologyFacts
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
+from scheduler.model.wishes import NARROWEST, TopologyWish
 
 _PHASES = {
     "Pending": "Pending",
@@ -75,7 +77,6 @@ class VolcanoDialect(PodGroupDialect):
         """Return the group."""
         opened = self.open_group(raw)
         meta, spec, status, problems = opened.metadata, opened.spec, opened.status, opened.problems
-        spec.refuse("subGroupPolicy", LATER)
         minimum = spec.integer("minMember", 0, 0)
         queue = spec.text("queue")
         phase = str(status.get("phase") or "")
@@ -90,6 +91,7 @@ class VolcanoDialect(PodGroupDialect):
             priority_class=spec.text("priorityClassName"),
             preemptible=_preemptible(marks.get("volcano.sh/preemptable")),
             topology=_topology(spec),
+            subgroups=_subgroups(spec),
             phase=_NEUTRAL.get(phase, phase),
             was_running=phase in RAN or has_condition(copied_conditions(status), "Scheduled"),
             counts=read_counts(status, _COUNTS),
@@ -225,17 +227,46 @@ def _preemptible(text: str | None) -> bool | None:
 
 
 def _topology(spec: Reader) -> TopologyWish | None:
-    """Read networkTopology; tiers are named "tier N", and hard (its default mode) means required."""
+    """Read networkTopology; tiers are named "tier N", and hard (its default mode) means required: the lowest that will
+    do. Hard without a tier would mean nothing, so it is a problem."""
     topology = spec.object("networkTopology")
     if not topology.fields:
         return None
     mode = topology.choice("mode", "hard", ("hard", "soft"))
     level, field = topology.text("highestTierName"), topology.at("highestTierName")
-    if not level:
+    if level and "highestTierAllowed" in topology:
+        topology.problems.append(Problem(field, "must not stand beside highestTierAllowed"))
+    if not level and "highestTierAllowed" in topology:
         level, field = f"tier {topology.integer('highestTierAllowed', 1, 0)}", topology.at("highestTierAllowed")
-    if mode == "hard":
-        return TopologyWish(name="volcano", required=level, field=field)
-    return TopologyWish(name="volcano", preferred=level)
+    if mode == "soft":
+        return TopologyWish(name="volcano", preferred=level or NARROWEST)
+    if not level:
+        topology.problems.append(Problem(topology.at("highestTierAllowed"), "must be there in mode hard"))
+        return None
+    return TopologyWish(name="volcano", required=level, preferred=NARROWEST, field=field)
+
+
+def _subgroups(spec: Reader) -> tuple[SubGroup, ...]:
+    """Read subGroupPolicy; a policy without matchLabelKeys is one sub-group of those that its selector matches."""
+    found: dict[str, list[SubGroup]] = {}
+    for policy in spec.objects("subGroupPolicy"):
+        name = policy.text("name").replace("/", "_")
+        if not name or name in found:
+            policy.problems.append(Problem(policy.at("name"), "must be there and differ from the others"))
+            continue
+        least, keys = policy.integer("minSubGroups", 0, 0), texts(policy, "matchLabelKeys")
+        leaf = SubGroup(
+            name, policy.integer("subGroupSize", 1, 1), least, selector_of(policy, "labelSelector"), keys,
+            _topology(policy), policy.path,
+        )  # fmt: skip
+        if keys:
+            found[name] = [leaf]
+            continue
+        if least > 1:
+            policy.problems.append(Problem(policy.at("minSubGroups"), f"is {least}, but there is 1 sub-group"))
+        above = SubGroup(name, min_subgroups=min(least, 1), field=policy.path)
+        found[name] = [above, replace(leaf, path=f"{name}/all", min_subgroups=None)]
+    return tuple(one for part in found.values() for one in part)
 
 
 def _member(item: Reader) -> HyperNodeMember | None:

@@ -202,9 +202,13 @@ class Book:
 
         most: other bounds than what is owed, for all queues.
         """
-        matters = (ask > 0) & self.ground.counts[row]
-        bounds = self.ground.owed if most is None else most
-        return not bool((self.staying[row] + ask > bounds[row])[matters].any())
+        return not self.beyond(row, ask, most)
+
+    def beyond(self, row: int, ask: Ints, most: Ints | None = None) -> tuple[tuple[int, int], ...]:
+        """Return by how much a queue with so much more would be over, in what is asked for: (resource, amount)."""
+        above = self.staying[row] + ask - (self.ground.owed if most is None else most)[row]
+        matters = (ask > 0) & self.ground.counts[row] & (above > 0)
+        return tuple((int(number), int(above[number])) for number in np.flatnonzero(matters))
 
     def over(self, row: int, ask: Ints, most: Ints | None = None) -> tuple[tuple[int, int], ...]:
         """Return by how much a queue is over what it is owed, in what is asked for and counts: (resource, amount)."""

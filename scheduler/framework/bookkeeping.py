@@ -6,14 +6,14 @@ capacity and all sums are). Nothing is decided about queues.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.book import Book, Ground, capacity, rows_of
-from scheduler.framework.gangs import by_role, needs
+from scheduler.framework.gangs import meant, needs, startable
 from scheduler.framework.outlook import going
 from scheduler.framework.queue_tree import QueueTree, Trees
 from scheduler.framework.residents import is_preemptible
@@ -65,7 +65,7 @@ def least_of(session: Session, state: GroupState) -> Amounts:
     if known is not None and known[0] is state:
         return known[1]
     missing = needs(state)
-    pods = by_role(state.waiting, dict(missing.roles), max(1, missing.total))
+    pods = meant(startable(state), replace(missing, total=max(1, missing.total)))
     shapes = session.snapshot.shapes
     found = add(*(shapes[pod.shape].requests for pod in pods))
     shelf.minimums[state.key] = (state, found)

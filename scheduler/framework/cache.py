@@ -8,7 +8,7 @@ changes and hands it back when it ends, so that one that is lost half-way leaves
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Matches
 from scheduler.framework.residents import Residents
 from scheduler.framework.usage import Usage
+from scheduler.model.decisions import SetTopologyStatus
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Shape
 from scheduler.model.snapshot import Snapshot
@@ -107,6 +108,8 @@ class SessionCache:
         self.usage = Usage()
         self.spoken: Any = None
         """What was last said of queues, for the action that says it."""
+        self.wiring: Mapping[str, SetTopologyStatus] = {}
+        """What was last said of topology objects, by uid, for the action that says it."""
         self.strays: dict[str, Verdict] = {}
         """What was last said of groups that run in queues that take no part."""
         self.lines: tuple[frozenset[str], float] = (frozenset(), float("-inf"))

@@ -1,7 +1,7 @@
 """What a gang still needs to be whole: pure arithmetic over a group's state.
 
 Decided here, once for all plugins and actions: who counts toward the minimum (bound, assumed and succeeded members),
-how role minimums and the total go together, and when a group is repaired instead of started.
+how role minimums, those of sub-groups and the total go together, and when a group is repaired instead of started.
 """
 
 from __future__ import annotations
@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from scheduler.framework.subgroups import NOTHING, Lacking, first_missing, gates_suffice, lacking_of, offered, pick
 from scheduler.model.groups import GroupState
+from scheduler.model.parts import tree_of
 from scheduler.model.pods import Pod
 from scheduler.model.verdict import Code, Verdict, verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """Members still to be placed: `total` in all, among them at least `count` of each role listed."""
+    """Members still to be placed: `total` in all, among them at least `count` of each role listed, and what the
+    sub-groups lack. Where sub-groups are chosen from, more than `total` may be placed: as many as make them whole."""
 
     total: int
     roles: tuple[tuple[str, int], ...] = ()
+    lacking: Lacking = NOTHING
 
 
 def count_by_role(pods: Iterable[Pod]) -> dict[str, int]:
@@ -33,15 +37,22 @@ def count_by_role(pods: Iterable[Pod]) -> dict[str, int]:
 def needs(state: GroupState) -> Needs:
     """Return what is missing to the minimum. A total below the sum of the roles is raised to it."""
     group = state.group
+    lacking = lacking_of(tree_of(state)) if group.subgroups else NOTHING
     if not group.roles:
-        return Needs(total=max(0, group.min_member - state.placed))
+        return Needs(max(0, group.min_member - state.placed, lacking.size), lacking=lacking)
     placed = count_by_role((*state.assumed, *state.bound, *state.succeeded))
     roles = tuple(
         (role.name, role.count - placed.get(role.name, 0))
         for role in sorted(group.roles, key=lambda role: role.name)
         if role.count > placed.get(role.name, 0)
     )
-    return Needs(total=max(0, group.min_member - state.placed, sum(count for _, count in roles)), roles=roles)
+    total = max(0, group.min_member - state.placed, sum(count for _, count in roles), lacking.size)
+    return Needs(total, roles, lacking)
+
+
+def startable(state: GroupState) -> tuple[Pod, ...]:
+    """Return the waiting members of which the minimum may be made."""
+    return offered(tree_of(state)) if state.group.subgroups else state.waiting
 
 
 def is_running(state: GroupState) -> bool:
@@ -76,7 +87,9 @@ def not_found(state: GroupState) -> Verdict:
 def membership(state: GroupState) -> Verdict | None:
     """Return None when the waiting members can complete the minimum, else which are missing or gated."""
     missing = needs(state)
-    if len(state.waiting) < missing.total:
+    if state.group.subgroups and (why := _of_subgroups(state)) is not None:
+        return why
+    if len(startable(state)) < missing.total:
         gated_suffice = len(state.waiting) + len(state.gated) >= missing.total
         return verdict(
             Code.GATED if gated_suffice else Code.NOT_ENOUGH_MEMBERS,
@@ -101,6 +114,33 @@ def membership(state: GroupState) -> Verdict | None:
                 failed=sum(pod.role == role for pod in state.failed),
             )
     return None
+
+
+def _of_subgroups(state: GroupState) -> Verdict | None:
+    tree = tree_of(state)
+    found = first_missing(tree)
+    if found is None:
+        return None
+    path, there, needed, part = found
+    code = Code.GATED if gates_suffice(tree) else Code.NOT_ENOUGH_MEMBERS
+    if part is None:
+        return verdict(code, subgroup=path, subgroups=there, minimum=needed, gated=len(state.gated))
+    return verdict(
+        code,
+        subgroup=path,
+        existing=there + part.gated,
+        minimum=needed,
+        gated=part.gated,
+        failed=part.failed,
+        foreign=state.foreign,
+    )
+
+
+def meant(pods: Iterable[Pod], wanted: Needs) -> tuple[Pod, ...]:
+    """Return as many of the pods as are wanted, first those that sub-groups and roles lack."""
+    if wanted.lacking.minimums or wanted.lacking.choices:
+        return pick(pods, wanted.lacking, dict(wanted.roles), wanted.total)
+    return by_role(pods, dict(wanted.roles), wanted.total)
 
 
 def by_role(pods: Iterable[Pod], wanted: Mapping[str, int], total: int) -> tuple[Pod, ...]:

@@ -5,6 +5,7 @@ Used in every test and on a sample of sessions in production.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -14,6 +15,7 @@ from scheduler.framework.gangs import count_by_role
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Drain, Place
 from scheduler.model.groups import GroupState
+from scheduler.model.parts import tree_of
 from scheduler.model.pods import Pod
 
 
@@ -83,8 +85,8 @@ def _victims(session: Session) -> list[str]:
             continue
         if len(left) + running.fixed < running.minimum:
             found.append(f"{running.key} is left with {len(left)} of {running.minimum} members")
-        counts = count_by_role(left)
-        short = [role for role, least in running.roles if counts.get(role, 0) < least]
+        counts = Counter(map(running.role_of, left))
+        short = [role for role, least in running.roles if counts[role] < least]
         if short:
             found.append(f"{running.key} is left without the minimum of role {', '.join(short)}")
     return found
@@ -155,6 +157,10 @@ def _minimum(state: GroupState, places: list[Place]) -> list[str]:
     short = [role.name for role in state.group.roles if roles.get(role.name, 0) < role.count]
     if short:
         return [f"{state.key} is placed without the minimum of role {', '.join(short)}"]
+    if state.group.subgroups:
+        tree = tree_of(state, {pod.uid: "" for pod in new})
+        if sum(part.met for part in tree.parts) < tree.least:
+            return [f"{state.key} is placed without the minimum of its sub-groups"]
     first = places[0]
     if not state.placed and first.minimum != len(first.assignments):
         return [f"{state.key} starts with a decision of which {first.minimum} of {len(first.assignments)} may be bound"]

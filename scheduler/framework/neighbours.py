@@ -85,7 +85,7 @@ class Matches:
 class Neighbours:
     """See the module. nominated: pods of the presence that are only nominated to a node, with its row.
 
-    left_out: the uids of those that do not count now.
+    left_out: the uids of those that do not count now. lost: uid -> row of pods that an open statement evicts.
     """
 
     def __init__(
@@ -108,6 +108,7 @@ class Neighbours:
         self._nominated = nominated
         self._left_out: tuple[tuple[Pod, int], ...] = ()
         self.left_out: frozenset[str] = frozenset()
+        self.lost: Mapping[str, int] = {}
 
     @contextmanager
     def without(self, pods: tuple[tuple[Pod, int], ...]) -> Iterator[None]:
@@ -205,6 +206,17 @@ class Neighbours:
                     self._new_carriers.append((one, self._matches.number((one.term.selector,))))
             for port in shape.host_ports:
                 self._ports.add(port, row, number)
+
+    def lose(self, pods: Sequence[tuple[Pod, int]]) -> None:
+        """These pods count no more, until `regain`."""
+        self.place(pods, -1)
+        self.lost = {**self.lost, **{pod.uid: row for pod, row in pods}}
+
+    def regain(self, pods: Sequence[tuple[Pod, int]]) -> None:
+        """These count again."""
+        self.place(pods, 1)
+        back = {pod.uid for pod, _ in pods}
+        self.lost = {uid: row for uid, row in self.lost.items() if uid not in back}
 
 
 class _Layer:

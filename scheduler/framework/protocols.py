@@ -113,24 +113,62 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class WithinDomain:
-    """All members of the group that start now (and later ones with them) run in one domain of a node label.
+    """The members that start now (and later ones with them) run in one domain of a level.
 
-    `required` False: only when that costs nothing but score.
+    `required` False: only when that costs nothing but score. part: the path of the sub-group whose members are meant,
+    "" = of the whole group; the same in all wishes.
     """
 
     label: str
     required: bool = True
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ApartDomains:
-    """At most `limit` members of the group run in any one domain of a node label ("kubernetes.io/hostname" = node)."""
+    """At most `limit` members run in any one domain of a level ("kubernetes.io/hostname" = node)."""
 
     label: str
     limit: int = 1
+    part: str = ""
 
 
-Wish: TypeAlias = WithinDomain | ApartDomains
+@dataclass(frozen=True, slots=True)
+class FewDomains:
+    """The members run in at most `limit` domains of a level."""
+
+    label: str
+    limit: int
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """In every domain of a level the number of members is a multiple of `size`."""
+
+    label: str
+    size: int
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartsApart:
+    """No domain of a level has members of two of these sub-groups."""
+
+    label: str
+    parts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """No member runs in one of these domains (numbers) of a level."""
+
+    label: str
+    domains: tuple[int, ...]
+    part: str = ""
+
+
+Wish: TypeAlias = WithinDomain | ApartDomains | FewDomains | Sized | PartsApart | Barred
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ what `sorts` says about them.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from hashlib import blake2b
 
@@ -35,7 +35,8 @@ class Bar:
     """Nodes that take no member of a kind as things are, why (kube-scheduler's words), and whether that may pass.
 
     passing: the end of running pods can help (Unschedulable), else not (UnschedulableAndUnresolvable). early: a node
-    says this reason before it says that it lacks room.
+    says this reason before it says that it lacks room. until: pods (uid) of which each one keeps the bar up; none where
+    others do, or it is not known.
     """
 
     kind: int
@@ -43,6 +44,7 @@ class Bar:
     reason: str
     passing: bool = True
     early: bool = False
+    until: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,13 +52,15 @@ class Extra:
     """One more resource of the nodes, for this question only (attachable volumes of a driver, say).
 
     name: like no resource of the cluster. free: on each node now. needs: for each kind, what one member takes. reason:
-    what a node says that has too little of it.
+    what a node says that has too little of it. held: what single pods (uid) give back of it when they go, at least;
+    asked for only by who looks for victims.
     """
 
     name: str
     free: NDArray[np.int64]
     needs: tuple[int, ...]
     reason: str
+    held: Callable[[], Mapping[str, int]] = field(default=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,7 +156,7 @@ def _content(value: object) -> Iterator[bytes]:
             yield from _content(item)
     elif is_dataclass(value):
         yield f"d{type(value).__name__}".encode()
-        for one in fields(value):
+        for one in (one for one in fields(value) if one.compare):
             yield from _content(getattr(value, one.name))
     else:
         text = repr(value).encode()

@@ -7,12 +7,14 @@ not decided here. Kept across sessions while the states and pods that it was mad
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from scheduler.framework.gangs import count_by_role
 from scheduler.model.decisions import Victim
 from scheduler.model.groups import GroupState
+from scheduler.model.parts import tree_of
 from scheduler.model.pods import Pod, Shape, held_together
 from scheduler.model.queues import DEFAULT_QUEUE
 from scheduler.model.resources import Amounts
@@ -23,7 +25,8 @@ from scheduler.model.snapshot import Snapshot
 class Running:
     """A running group. pods: its members on nodes that may still be evicted, in order of rank and name.
 
-    minimum: how many of `pods` and `fixed` must stay if any stay. roles: the same for single roles, of `pods` alone.
+    minimum: how many of `pods` and `fixed` must stay if any stay. roles: the same for single roles, of `pods` alone;
+    of a group with sub-groups (`parted`) for those of which something runs, by path.
     fixed: members that count toward the minimum and cannot be evicted now (they are being bound). since: when the first
     of the pods was bound. queue: name of the leaf queue. held: what its pods hold together.
     """
@@ -41,6 +44,11 @@ class Running:
     preemptible: bool = True
     min_runtime: float | None = None
     held: Amounts = ()
+    parted: bool = False
+
+    def role_of(self, pod: Pod) -> str:
+        """The role, or the sub-group, that a member counts for."""
+        return pod.part if self.parted else pod.role
 
 
 def victim_of(running: Running, pod: Pod, why: str) -> Victim:
@@ -160,7 +168,7 @@ def without(running: Running, leaving: Container[str], shapes: Mapping[str, Shap
         key=running.key, holder=running.holder, queue=running.queue, priority=running.priority, pods=pods,
         minimum=running.minimum, roles=running.roles, fixed=running.fixed, since=running.since,
         created=running.created, preemptible=running.preemptible, min_runtime=running.min_runtime,
-        held=held_together(pods, shapes),
+        held=held_together(pods, shapes), parted=running.parted,
     )  # fmt: skip
 
 
@@ -179,22 +187,36 @@ def _of_group(state: GroupState, shapes: Mapping[str, Shape]) -> Running | None:
     if not state.bound:
         return None
     group = state.group
-    ended = count_by_role((*state.succeeded, *state.assumed))
+    minimum = max(1, group.min_member - len(state.succeeded))
+    if group.subgroups and group.roles:
+        minimum = len(state.bound) + len(state.assumed)  # both bind it, in ways that cross: it goes whole or not at all
     return Running(
         key=state.key,
         holder=f"{group.namespace}/{group.name}",
         queue=state.queue.strip("/").rpartition("/")[2] or DEFAULT_QUEUE,
         priority=state.priority,
         pods=state.bound,
-        minimum=max(1, group.min_member - len(state.succeeded)),
-        roles=tuple((role.name, max(0, role.count - ended.get(role.name, 0))) for role in group.roles),
+        minimum=minimum,
+        roles=_roles(state),
         fixed=len(state.assumed),
         since=min((pod.since for pod in state.bound if pod.since), default=0.0),
         created=group.created,
         preemptible=is_preemptible(state),
         min_runtime=group.min_runtime,
         held=held_together(state.bound, shapes),
+        parted=bool(group.subgroups),
     )
+
+
+def _roles(state: GroupState) -> tuple[tuple[str, int], ...]:
+    ended = (*state.succeeded, *state.assumed)
+    if state.group.subgroups:
+        gone = Counter(pod.part for pod in ended)
+        there = {pod.part for pod in state.bound}
+        leaves = [leaf for leaf in tree_of(state).leaves() if leaf.path in there]
+        return tuple((leaf.path, max(0, leaf.minimum - gone[leaf.path])) for leaf in leaves)
+    counts = count_by_role(ended)
+    return tuple((role.name, max(0, role.count - counts.get(role.name, 0))) for role in state.group.roles)
 
 
 KAI_PREEMPTIBLE_BELOW = 100

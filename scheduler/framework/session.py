@@ -206,6 +206,11 @@ class Session:
         """Return the level key (or node label key) that a wish means. topology: "" = whichever knows the level."""
         return self._topology.resolve(topology, level)
 
+    def level_name(self, level: str) -> str:
+        """Return what people call a level."""
+        found = self.topology.level(level)
+        return found.name if found is not None else level
+
     def _hostnames(self) -> tuple[NDArray[np.int32], tuple[str, ...]]:
         nodes = self.table.nodes
         values = [dict(nodes[name].labels).get(HOSTNAME) for name in self.table.names]

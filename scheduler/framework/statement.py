@@ -74,8 +74,8 @@ class Statement:
         piece = session.outlook.piece(pods)
         self._undo.append(session.ledger.adjust(*piece))
         where = tuple((pod, row) for pod in pods if (row := session.row(pod.node)) is not None)
-        session.neighbours.place(where, -1)
-        self._undo.append(partial(session.neighbours.place, where, 1))
+        session.neighbours.lose(where)
+        self._undo.append(partial(session.neighbours.regain, where))
         session.moved()
         self._undo.append(session.moved)
         for running, part in gone:
@@ -203,7 +203,7 @@ class Statement:
         pods = [pod for _, part in self._gone for pod in part]
         rows, amounts, slots = session.outlook.piece(pods)
         session.ledger.adjust(rows, -amounts, -slots)
-        session.neighbours.place(tuple((pod, row) for pod in pods if (row := session.row(pod.node)) is not None), 1)
+        session.neighbours.regain(tuple((pod, row) for pod in pods if (row := session.row(pod.node)) is not None))
         session.moved()
         session.outlook.add(pods)
         session.evicted.update((pod.uid, pod) for pod in pods)

@@ -55,7 +55,8 @@ class Kind:
 class Moment:
     """What is so now: `taken` volumes and `chosen` nodes of claims include what this session has decided.
 
-    left_out: uids of nominated pods that do not count. known: by class, the volumes that are not taken.
+    left_out: uids of nominated pods that do not count. lost: uid -> row of pods that are thought gone. known: by class,
+    the volumes that are not taken.
     """
 
     storage: Storage
@@ -66,12 +67,17 @@ class Moment:
     rows: Mapping[str, int]
     shelves: Shelves
     left_out: frozenset[str] = frozenset()
+    lost: Mapping[str, int] = field(default_factory=dict)
     known: dict[str, Mask] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """The number of nodes."""
         return len(self.table.names)
+
+    def counts(self, uid: str) -> bool:
+        """Whether a pod of the storage is thought to be there."""
+        return uid not in self.left_out and uid not in self.lost
 
     def node_of(self, claim: Claim) -> str:
         """The node for which a claim is being provisioned, or ""."""

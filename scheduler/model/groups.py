@@ -13,6 +13,7 @@ from scheduler.model.affinity import LabelSelector
 from scheduler.model.pods import Condition, Pod, Problem
 from scheduler.model.resources import Amounts
 from scheduler.model.verdict import Code, Verdict
+from scheduler.model.wishes import TopologyWish
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,34 +25,14 @@ class RoleMinimum:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyWish:
-    """Domains in which a group or a part of it wants to run. Levels are level names or node label keys; "" = no wish.
-
-    `name` is that of a topology ("" = whichever knows the levels). `field` is the path of what is required in the
-    object that its author wrote.
-    at_most: (level, most domains). segments: (size, level), widest first: members in fixed numbers, each of these in
-    one domain. apart: (level, most members in one domain). exclusive: level of which the domains are shared with no
-    other group that is exclusive there.
-    """
-
-    name: str = ""
-    required: str = ""
-    preferred: str = ""
-    field: str = "spec.topology.required"
-    at_most: tuple[tuple[str, int], ...] = ()
-    segments: tuple[tuple[int, str], ...] = ()
-    apart: tuple[tuple[str, int], ...] = ()
-    exclusive: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class SubGroup:
     """A part of a gang with a minimum of its own; it has either members or sub-groups.
 
     path: its name behind those of the sub-groups above it, joined by "/". min_member: of a part with members.
     min_subgroups: how many of its sub-groups (with `keys`: of the parts that it stands for) start together, None = all.
-    selector: which members are its, None = those whose role is its name. keys: labels; it stands for one part for each
-    tuple of their values, and members without them are not its. `field` is its path in the object.
+    selector: which members are its; None = with `keys` all, else those whose role is its name or its path. keys:
+    labels; it stands for one part for each tuple of their values, and members without them are not its; `min_member`
+    and `topology` are those of each such part. `field` is its path in the object.
     """
 
     path: str
@@ -61,6 +42,16 @@ class SubGroup:
     keys: tuple[str, ...] = ()
     topology: TopologyWish | None = None
     field: str = ""
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return self.path.rpartition("/")[2]
+
+    @property
+    def above(self) -> str:
+        """The path of the sub-group above it, "" = the group itself."""
+        return self.path.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +64,9 @@ class PodGroup:
     `created` is in seconds since the epoch. `generation` is metadata.generation.
     `min_runtime`: seconds for which it is not evicted once it runs (None: as its queue says). `evicts_after`: seconds
     for which it waits before anybody is evicted or moved for it.
-    subgroups: all of the tree, in order of their paths. min_subgroups: how many of the outermost start together, None =
-    all.
+    subgroups: all of the tree, each behind the one above it, siblings in their author's order. min_subgroups: how many
+    of the outermost start together, None = all. In the state of a group those with `keys` have been replaced by the
+    parts that they stand for (below them), and each member's `part` is the path of its own.
     """
 
     key: str

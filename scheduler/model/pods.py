@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from scheduler.model.affinity import HostPort, PodTerm, Requirement, SpreadTerm, WeightedPodTerm
 from scheduler.model.podvolumes import PodVolumes
 from scheduler.model.resources import Amounts, add
+from scheduler.model.wishes import PodWish
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class Pod:
     `ours` says that its schedulerName is one of those that this scheduler serves.
     `since` is when it was bound (seconds since the epoch, 0 = it is not, or nobody knows). `preempts` is False where
     its preemptionPolicy is Never. `preemptible` is what the pod itself says of being a victim (None = nothing).
+    `wish` is what its labels and annotations say about domains. `part` is the path of the sub-group that it is in ("" =
+    none), known of members only.
     `grace` is its terminationGracePeriodSeconds. `ends` is when the grace period of its deletion ends (0 = it is not
     being deleted).
     """
@@ -138,6 +141,8 @@ class Pod:
     preemptible: bool | None = None
     grace: int = 30
     ends: float = 0.0
+    wish: PodWish | None = None
+    part: str = ""
 
     @property
     def finished(self) -> bool:

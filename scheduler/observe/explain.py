@@ -25,6 +25,10 @@ model, shown with the resource that the fact `resource` names:
     kind       str     kind of the object looked for        failed     int     members that ended in failure
     runs       bool    it runs, though its queue takes no part
     kept       ((queue, amount), ...) of what is free, for queues that do not use what they are guaranteed
+    subgroup   str     path of the sub-group that is meant subgroups  int     sub-groups that can be complete
+    rooms      ((domain, members that fit there), ...), the roomiest first
+    domains    int     domains looked at                   unlabelled int     nodes with room that are in no domain
+    joined     bool    the domain is that of members that run
 
 `who` of a holder reads inside a sentence: "3 pods of default/gpu-hog". The facts used by each code stand beside its
 sentence below.
@@ -188,8 +192,8 @@ def _share(count: int, of: int | None, word: str, verb: str, verbs: str, role: s
 
 
 def _of_role(verdict: Verdict) -> str:
-    role = _text(verdict, "role")
-    return f" of role {role}" if role else ""
+    role, part = _text(verdict, "role"), _text(verdict, "subgroup")
+    return f" of sub-group {part}" if part else f" of role {role}" if role else ""
 
 
 def _join(*clauses: str) -> str:
@@ -306,19 +310,52 @@ def _fragmented(verdict: Verdict) -> str:
 
 
 def _topology(verdict: Verdict) -> str:
-    """needed, resource, members, role, level, domain, free, short, placeable, queue, used, deserved, limit."""
+    """needed, resource, members, role, subgroup, level, domain, free, short, rooms, domains, joined, unlabelled,
+    message, placeable, queue, used, deserved, limit."""
     level, domain = _text(verdict, "level"), _text(verdict, "domain")
+    if verdict.permanent:
+        return f"{_needs(verdict)}{f' in one {level}' if level else ''}, never fits: {_text(verdict, 'message')}"
     where = f" in one {level}" if level else ""
     free = _amount(verdict, "free", bare=True)
-    best = f"best {level or 'domain'} {domain} has {free}" if domain and free else ""
+    which = "that of its running members," if verdict.fact("joined") else f"best {level or 'domain'}"
+    best = f"{which} {domain} has {free}" if domain and free else ""
     wrong = _text(verdict, "message")
+    rooms = _rooms(verdict) or _placeable(verdict)
     return _sections(
-        f"{_needs(verdict)}{where}", wrong, _join(best, _short(verdict)), _placeable(verdict), _queue_quota(verdict)
+        f"{_needs(verdict)}{where}",
+        wrong,
+        _join(best, _short(verdict)),
+        rooms,
+        _outside(verdict),
+        _queue_quota(verdict),
     )
 
 
+def _rooms(verdict: Verdict) -> str:
+    """rooms, members, domains -> "3 of 4 members would fit in r3, 2 in r1, no more in 14 others"."""
+    rooms = verdict.fact("rooms")
+    if not isinstance(rooms, tuple) or not rooms:
+        return ""
+    (name, most), *others = rooms
+    first = f"{_share(most, _number(verdict, 'members'), 'member', 'would fit', 'would fit')} in {name}"
+    rest = (_number(verdict, "domains") or 0) - len(rooms)
+    more = f"no more in {_plural(rest, 'other')}" if rest > 0 else ""
+    return _join(first, *(f"{count} in {domain}" for domain, count in others), more)
+
+
+def _outside(verdict: Verdict) -> str:
+    """unlabelled, level -> "2 nodes with room are in no rack"."""
+    count, level = _number(verdict, "unlabelled"), _text(verdict, "level")
+    if not count:
+        return ""
+    return f"{_plural(count, 'node')} with room {'is' if count == 1 else 'are'} in no {level or 'domain'}"
+
+
 def _not_enough_members(verdict: Verdict) -> str:
-    """existing, minimum, gated, failed, foreign, role."""
+    """existing, minimum, gated, failed, foreign, role, subgroup; subgroups."""
+    parts = _number(verdict, "subgroups")
+    if parts is not None:
+        return f"{_of_parts(verdict, parts)} can be complete"
     existing, minimum, gated = (_number(verdict, name) for name in ("existing", "minimum", "gated"))
     if existing is None or minimum is None:
         return f"fewer members{_of_role(verdict)} exist than must start together"
@@ -329,8 +366,17 @@ def _not_enough_members(verdict: Verdict) -> str:
     return _join(there + waiting, f"{failed} failed" if failed else "", others if foreign else "")
 
 
+def _of_parts(verdict: Verdict, parts: int) -> str:
+    """subgroups, minimum, subgroup -> "1 of 2 sub-groups of shard"."""
+    part = _text(verdict, "subgroup")
+    return f"{parts} of {_plural(_number(verdict, 'minimum') or 0, 'sub-group')}{f' of {part}' if part else ''}"
+
+
 def _gated(verdict: Verdict) -> str:
-    """gated, members or existing, role."""
+    """gated, members or existing, role, subgroup; subgroups, minimum."""
+    parts = _number(verdict, "subgroups")
+    if parts is not None:
+        return f"{_of_parts(verdict, parts)} can be complete while members have scheduling gates"
     gated, members = _number(verdict, "gated"), _number(verdict, "members")
     of = members if members is not None else _number(verdict, "existing")
     if gated is None:

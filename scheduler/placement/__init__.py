@@ -36,11 +36,13 @@ from scheduler.placement.relax import explain
 from scheduler.placement.relocation import relocate
 from scheduler.placement.room import make_room
 from scheduler.placement.room_check import verify_room
+from scheduler.placement.shortfall import Shortfall, shortfall
 from scheduler.placement.single_room import SinglePods
 from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
     AtMostEvicted,
     AtMostTaken,
+    Cost,
     MadeRoom,
     MustFree,
     Resident,
@@ -63,6 +65,7 @@ __all__ = [
     "BadProblem",
     "BestDomain",
     "Budget",
+    "Cost",
     "Demand",
     "DeviceAsk",
     "Devices",
@@ -88,6 +91,7 @@ __all__ = [
     "RunningGang",
     "Segments",
     "Shortage",
+    "Shortfall",
     "SinglePods",
     "Together",
     "UnsupportedRule",
@@ -101,6 +105,7 @@ __all__ = [
     "make_room",
     "place",
     "relocate",
+    "shortfall",
     "verify",
     "verify_moves",
     "verify_room",

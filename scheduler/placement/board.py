@@ -32,6 +32,30 @@ class Board:
         self._unpaid = [part.pays.copy() for part in instance.shared]
         self._bins = {name: pool.free.copy() for name, pool in instance.pools.items()}
 
+    def copy(self, instance: Instance | None = None) -> Board:
+        """Return a board with the same pods. instance: the same nodes and kinds, seen in other segments."""
+        other = Board(self.instance if instance is None else instance, self._caps)
+        other.free, other.x = self.free.copy(), self.x.copy()
+        other._unpaid = [unpaid.copy() for unpaid in self._unpaid]
+        other._bins = {name: bins.copy() for name, bins in self._bins.items()}
+        return other
+
+    def part(self, instance: Instance, nodes: NDArray[np.intp]) -> Board:
+        """Return a board of some nodes with the pods that are there; `instance` has these nodes only."""
+        other = Board(instance, [cap[nodes] for cap in self._caps])
+        other.free, other.x = self.free[:, nodes].copy(), self.x[:, nodes].copy()
+        other._unpaid = [unpaid[nodes] for unpaid in self._unpaid]
+        other._bins = {name: bins[:, nodes] for name, bins in self._bins.items()}
+        return other
+
+    def take_over(self, other: Board, nodes: NDArray[np.intp]) -> None:
+        """Add the pods that another board holds on these nodes more than this one."""
+        more = other.x if other.x.shape[1] == nodes.size else other.x[:, nodes]
+        more = more - self.x[:, nodes]
+        for number in np.flatnonzero(more.any(axis=1)).tolist():
+            used = more[number] > 0
+            self.put(number, nodes[used], more[number, used])
+
     def cap(self, number: int) -> Ints:
         """Return the pods of a kind that each node still takes, limits and shares of domains aside."""
         cap = self.room(number)

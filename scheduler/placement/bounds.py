@@ -32,8 +32,9 @@ def bound(instance: Instance) -> Bounds:
     """Return the bounds of every segment."""
     count = instance.segment_count
     fits = np.zeros((len(instance.kinds), count), dtype=np.int64)
+    known: dict[tuple[bytes, int], Ints] = {}
     for number in range(len(instance.kinds)):
-        fits[number] = most(instance, number)
+        fits[number] = most(instance, number, known)
     alive = np.ones(count, dtype=np.bool_)
     needed = _least(instance)
     for number in range(len(instance.kinds)):
@@ -50,8 +51,8 @@ def bound(instance: Instance) -> Bounds:
     return Bounds(fits, alive, room)
 
 
-def most(instance: Instance, number: int) -> Ints:
-    """Return a number for each segment that no placement of the kind exceeds."""
+def most(instance: Instance, number: int, known: dict[tuple[bytes, int], Ints] | None = None) -> Ints:
+    """Return a number for each segment that no placement of the kind exceeds. known: what kinds have in common."""
     kind = instance.kinds[number]
     best = segment_sums(kind.cap, instance.segments, instance.segment_count)
     tops = [kept(instance, kind, kind.cap, p.ids, p.limits // p.weights[number]) for p in limits_of(instance, number)]
@@ -65,7 +66,11 @@ def most(instance: Instance, number: int) -> Ints:
         best = np.minimum(best, segment_sums(top, instance.segments, instance.segment_count))
     for kinds, ids in instance.partial:
         if number in kinds:
-            best = np.minimum(best, _largest(instance, kind.cap, ids, 1))
+            key = (kind.cap.tobytes(), id(ids))
+            known = {} if known is None else known
+            if key not in known:
+                known[key] = _largest(instance, kind.cap, ids, 1)
+            best = np.minimum(best, known[key])
     for few in instance.few:
         if number in few.kinds:
             there = few.present[np.maximum(few.ids, 0)]

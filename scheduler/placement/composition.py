@@ -148,6 +148,18 @@ class Composition:
             best = max(best, base - have + max(have, count - outside))
         return best
 
+    def forced(self, placed: int | None = None) -> list[int]:
+        """Return pods of each demand that every answer has (that places a given demand), as far as single rows tell."""
+        lows, floors = list(self.lows), list(self.floors)
+        for part in trees.every(self.parts) if placed is not None else ():
+            if placed in part.demands:
+                floors.extend(trees.forced((part,), 1, lows))
+        for demands, count in floors:
+            total = sum(self.highs[d] for d in demands)
+            for demand in demands:
+                lows[demand] = max(lows[demand], count - total + self.highs[demand])
+        return lows
+
     @property
     def fixed(self) -> bool:
         """Whether limits and parts play no role, so that adding pods one demand at a time reaches the most."""

@@ -7,13 +7,12 @@ passed `verify`, and "proven" is never said because time ran out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from scheduler.placement.between import domain_ids
 from scheduler.placement.bounds import Bounds, bound
 from scheduler.placement.composition import Composition
 from scheduler.placement.counting import capped, fill, segment_sums
@@ -28,14 +27,14 @@ from scheduler.placement.problem import (
     Placement,
     PlacementBug,
     PlacementProblem,
-    Rule,
-    Within,
     check_problem,
 )
+from scheduler.placement.soft import kept, preferring
+from scheduler.placement.spans import Spans
 from scheduler.placement.standing import holds
 from scheduler.placement.verify import verify
 
-ALL: tuple[Method, ...] = ("counting", "greedy", "pattern", "integer")
+ALL: tuple[Method, ...] = ("counting", "greedy", "master", "pattern", "integer")
 
 
 def place(problem: PlacementProblem) -> Placement | Infeasible:
@@ -46,41 +45,13 @@ def place(problem: PlacementProblem) -> Placement | Infeasible:
 def place_by(problem: PlacementProblem, methods: Collection[Method]) -> Placement | Infeasible:
     """As `place`, with some of the methods only: what none of them decides is not proven."""
     check_problem(problem)
-    answer = _preferring(problem, methods)
+    answer = preferring(problem, methods, _solve)
     if isinstance(answer, Placement):
+        answer = replace(answer, kept=kept(problem, answer))
         failures = verify(problem, answer)
         if failures:
             raise PlacementBug(problem, answer, failures)
     return answer
-
-
-def _preferring(problem: PlacementProblem, methods: Collection[Method]) -> Placement | Infeasible:
-    """Keep the rules that are not hard where that costs no pod, dropping the finest level first."""
-    soft = [rule for rule in problem.rules if isinstance(rule, Within) and not rule.hard]
-    if not soft:
-        return _solve(problem, methods)
-    soft.sort(key=lambda rule: int(domain_ids(problem, rule.level).max(initial=-1)))
-    cheap = [method for method in methods if method in ("counting", "greedy")]
-    plain = _solve(problem, methods) if problem.maximize else None
-    if isinstance(plain, Infeasible):
-        return plain
-    for kept in range(len(soft), 0, -1):
-        answer = _solve(replace(problem, rules=_hardened(problem.rules, soft[:kept])), cheap)
-        if isinstance(answer, Infeasible):
-            continue
-        if plain is None:
-            return answer
-        if answer.total == plain.total:
-            return replace(answer, optimal=plain.optimal)
-    return plain if plain is not None else _solve(problem, methods)
-
-
-def _hardened(rules: tuple[Rule, ...], chosen: Sequence[Within]) -> tuple[Rule, ...]:
-    chosen_ids = {id(rule) for rule in chosen}
-    return tuple(
-        Within(rule.level, True, rule.demands) if isinstance(rule, Within) and id(rule) in chosen_ids else rule
-        for rule in rules
-    )
 
 
 def _solve(problem: PlacementProblem, methods: Collection[Method]) -> Placement | Infeasible:
@@ -88,16 +59,21 @@ def _solve(problem: PlacementProblem, methods: Collection[Method]) -> Placement 
     composition = instance.composition
     if composition.contradicts():
         return refuse(instance, None, proven=True, cause=_cause(problem))
-    counted = len(instance.kinds) == 1 and not (
-        instance.partial or instance.follows or instance.few or instance.multiples
-    )
-    if "counting" in methods and counted:
-        answer = _count(instance)
+    if "counting" in methods and len(instance.kinds) == 1 and not instance.partial and not instance.follows:
+        answer = _count_spans(instance) if instance.few or instance.multiples else _count(instance)
         if answer is not None:
             return answer
     bounds = bound(instance)
     if not bounds.alive.any():
         return refuse(instance, bounds, proven=True, cause="bound")
+    if instance.partial and not problem.maximize:
+        from scheduler.placement.twolevel import search_units
+
+        found = search_units(instance, bounds, methods)
+        if found is not None:
+            return Placement(_counts(instance, found[0]), found[1])
+        if not bounds.alive.any():
+            return refuse(instance, bounds, proven=True, cause="search")
     draft = None
     if "greedy" in methods:
         draft = search(instance, bounds)
@@ -147,6 +123,25 @@ def _count(instance: Instance) -> Placement | Infeasible | None:
     else:
         x = fill(instance, kind, cap, total)
     return Placement(_counts(instance, Draft(x[None, :], wanted)), "counting")
+
+
+def _count_spans(instance: Instance) -> Placement | Infeasible | None:
+    """Decide one kind of pods in few domains or in multiples; None when sums do not settle it."""
+    composition, kind = instance.composition, instance.kinds[0]
+    if instance.problem.maximize or instance.spreads or instance.domain_limits:
+        return None
+    spans = Spans.of(instance)
+    if spans is None:
+        return None
+    if int(spans.sums.max(initial=0)) < composition.least(kind.members):
+        return refuse(instance, None, proven=True, cause="bound")
+    wanted = composition.preferred()
+    if wanted is None or sum(wanted) % max(level.size for level in spans.levels):
+        return None
+    if int(spans.sums.max(initial=0)) < sum(wanted):
+        return None
+    segment = _best_segment(instance, kind.cap, spans.sums, sum(wanted))
+    return Placement(_counts(instance, Draft(spans.share(segment, sum(wanted))[None, :], wanted)), "counting")
 
 
 def _best_segment(instance: Instance, cap: Ints, sums: Ints, total: int) -> int:

@@ -49,10 +49,17 @@ class _Search:
     runs: int = 0
 
 
-def solve(instance: Instance, bounds: Bounds, draft: Draft | None, methods: Collection[Method]) -> Found:
+def solve(
+    instance: Instance,
+    bounds: Bounds,
+    draft: Draft | None,
+    methods: Collection[Method],
+    clock: Clock | None = None,
+) -> Found:
     """Return the exact answer, or the best known when the budget ends. `draft`: the incumbent to beat."""
     problem = instance.problem
-    search = _Search(instance, bounds, methods, Clock(problem.budget, problem.seed), draft, "greedy")
+    clock = clock or Clock(problem.budget, problem.seed)
+    search = _Search(instance, bounds, methods, clock, draft, "greedy")
     ids = instance.segment_ids()
     segments = [int(s) for s in np.lexsort((-bounds.room,)) if bounds.alive[s]]
     alive = (ids >= 0) & bounds.alive[np.maximum(ids, 0)]

@@ -96,7 +96,7 @@ def upper(instance: Instance, bounds: Bounds) -> int:
     return int(np.minimum(bounds.fits, highs[:, None]).sum(axis=0)[bounds.alive].max(initial=0))
 
 
-def _sequence(instance: Instance, way: Way, wanted: Sequence[int]) -> list[int]:
+def sequence(instance: Instance, way: Way, wanted: Sequence[int]) -> list[int]:
     """Return the kinds in the order of a way."""
     kinds = instance.kinds
     numbers = [n for n in range(len(kinds)) if wanted[n] > 0]
@@ -115,14 +115,14 @@ def _fixed(instance: Instance, bounds: Bounds, caps: Sequence[Ints], way: Way, w
     amounts = [sum(wanted[d] for d in kind.members) for kind in instance.kinds]
     board = Board(instance, caps)
     good = bounds.alive.copy()
-    order = _sequence(instance, way, amounts)
+    order = sequence(instance, way, amounts)
     for place, number in enumerate(order):
         need = np.where(good, amounts[number], 0)
-        got = _place(board, number, need, way, order[place + 1 :], amounts)
+        got = place_kind(board, number, need, way, order[place + 1 :], amounts)
         good &= got >= amounts[number]
         if not good.any():
             return None
-    segment = _choose(instance, bounds, board, good)
+    segment = choose(instance, bounds, board, good)
     x = board.x if instance.segments is None else np.where(instance.segments == segment, board.x, 0)
     return Draft(x, list(wanted), segment) if holds(instance, x) else None
 
@@ -133,9 +133,9 @@ def _flexible(instance: Instance, bounds: Bounds, caps: Sequence[Ints], way: Way
     lows = [sum(composition.lows[d] for d in kind.members) for kind in instance.kinds]
     board = Board(instance, caps)
     good = bounds.alive.copy()
-    order = _sequence(instance, way, lows)
+    order = sequence(instance, way, lows)
     for place, number in enumerate(order):
-        got = _place(board, number, np.where(good, lows[number], 0), way, order[place + 1 :], lows)
+        got = place_kind(board, number, np.where(good, lows[number], 0), way, order[place + 1 :], lows)
         good &= got >= lows[number]
     counts = np.repeat(np.array(composition.lows, dtype=np.int64)[:, None], instance.segment_count, axis=1)
     for demands, count in composition.floors:
@@ -147,7 +147,7 @@ def _flexible(instance: Instance, bounds: Bounds, caps: Sequence[Ints], way: Way
             return None
     if not good.any():
         return None
-    segment = _choose(instance, bounds, board, good)
+    segment = choose(instance, bounds, board, good)
     x = board.x if instance.segments is None else np.where(instance.segments == segment, board.x, 0)
     draft = settle(instance, Draft(x, counts[:, segment].tolist(), segment))
     return draft if composition.holds(draft.counts) and holds(instance, draft.x) else None
@@ -158,10 +158,10 @@ def _add(board: Board, counts: Ints, demand: int, missing: Ints, way: Way) -> No
     room = np.array([composition.room(column.tolist(), demand) for column in counts.T], dtype=np.int64)
     need = np.clip(missing, 0, room)
     if need.any():
-        counts[demand] += _place(board, board.instance.kind_of[demand], need, way, (), ())
+        counts[demand] += place_kind(board, board.instance.kind_of[demand], need, way, (), ())
 
 
-def _place(board: Board, number: int, need: Ints, way: Way, later: Sequence[int], amounts: Sequence[int]) -> Ints:
+def place_kind(board: Board, number: int, need: Ints, way: Way, later: Sequence[int], amounts: Sequence[int]) -> Ints:
     """Place up to `need` pods of a kind in each segment; return how many were."""
     instance = board.instance
     got = np.zeros(instance.segment_count, dtype=np.int64)
@@ -199,8 +199,8 @@ def _take(
         cap = shared.cap
     nodes = np.flatnonzero(cap)
     keys = _keys(board, number, nodes, cap[nodes], way, later, amounts)
-    for ids in instance.soft:
-        keys.append(_domain_rank(ids[nodes], cap[nodes]))
+    for ids in reversed(instance.soft):
+        keys.append(_domain_rank(ids[nodes], cap[nodes], ids[board.x.any(axis=0)]))
     for exclusion in instance.exclusions:
         if exclusion.ids is not None and number in (*exclusion.ours, *exclusion.theirs):
             keys.append(_domain_rank(exclusion.ids[nodes], cap[nodes]))
@@ -268,17 +268,22 @@ def _keys(
     return [left, -held]
 
 
-def _domain_rank(ids: Ints, held: Ints) -> Ints:
-    """Return a key that puts the nodes of the roomiest domain first and unlabelled nodes last."""
+def _domain_rank(ids: Ints, held: Ints, used: Ints | None = None) -> Ints:
+    """Return a key that puts the nodes of the roomiest domain first and unlabelled nodes last.
+
+    used: domains that come before all others.
+    """
     labelled = ids >= 0
-    sums = np.bincount(ids[labelled], weights=held[labelled])
+    sums = np.bincount(ids[labelled], weights=held[labelled]).astype(np.float64)
+    if used is not None and used.size:
+        sums[used[(used >= 0) & (used < sums.size)]] += float(held.sum())
     rank = np.empty(sums.size + 1, dtype=np.int64)
     rank[np.argsort(-sums, kind="stable")] = np.arange(sums.size)
     rank[-1] = sums.size
     return rank[ids]
 
 
-def _choose(instance: Instance, bounds: Bounds, board: Board, good: NDArray[np.bool_]) -> int:
+def choose(instance: Instance, bounds: Bounds, board: Board, good: NDArray[np.bool_]) -> int:
     segments = np.flatnonzero(good)
     if segments.size == 1:
         return int(segments[0])
@@ -353,6 +358,6 @@ def grow(instance: Instance, draft: Draft, caps: Sequence[Ints], way: Way) -> Dr
         if room > 0:
             need = np.zeros(instance.segment_count, dtype=np.int64)
             need[draft.segment] = room
-            counts[demand] += int(_place(board, instance.kind_of[demand], need, way, (), highs).sum())
+            counts[demand] += int(place_kind(board, instance.kind_of[demand], need, way, (), highs).sum())
     grown = instance.composition.holds(counts) and holds(instance, board.x)
     return Draft(board.x, counts, draft.segment) if grown else draft

@@ -64,6 +64,7 @@ class Kind:
     rows: tuple[int, ...]
     cap: Ints
     scores: Ints | None
+    per_node: int | None
     ask: DeviceAsk | None = None
 
     @property
@@ -78,8 +79,8 @@ class Instance:
 
     free: rows (requested resources, then slots) by nodes, not negative. segments: the number of the one domain that
     each node belongs to, -1 for none, None when there is no such rule. node_limits: (kinds, limit). partial: one-domain
-    rules of some kinds only, (kinds, ids). soft: domains that are preferred. pools: devices that are asked for; the sum
-    of what is left of them is a row too. The rest: see `between`.
+    rules of some kinds only, (kinds, ids). soft: domains that are preferred, wide ones first. pools: devices that are
+    asked for; the sum of what is left of them is a row too. The rest: see `between`.
     """
 
     problem: PlacementProblem
@@ -102,6 +103,7 @@ class Instance:
     few: list[Few] = field(default_factory=list)
     multiples: list[Multiple] = field(default_factory=list)
     hard: list[str] = field(default_factory=list)
+    levels: dict[str, Ints] = field(default_factory=dict)
     pools: dict[str, Devices] = field(default_factory=dict)
 
     @property
@@ -130,10 +132,16 @@ class Instance:
         if len(kinds) == len(self.kinds):
             self.hard.append(level)
         elif kinds:
-            ids = domain_ids(self.problem, level)
+            ids = self.ids_of(level)
             self.partial.append((kinds, ids))
             for kind in kinds:
                 self.kinds[kind].cap[ids < 0] = 0
+
+    def ids_of(self, level: str) -> Ints:
+        """Return the domain of every node, the same array for the same level."""
+        if level not in self.levels:
+            self.levels[level] = domain_ids(self.problem, level)
+        return self.levels[level]
 
     def segment_ids(self) -> NDArray[np.int64]:
         """Return the segment of every node; one segment when there is no rule."""
@@ -253,7 +261,7 @@ def _kind(
     np.minimum(cap, min(most, 2**31), out=cap)
     if demand.mask is not None:
         cap *= demand.mask
-    return Kind(members, need, rows, cap, demand.scores, demand.devices)
+    return Kind(members, need, rows, cap, demand.scores, demand.max_per_node, demand.devices)
 
 
 def _rules(instance: Instance) -> None:
@@ -276,6 +284,7 @@ def _rules(instance: Instance) -> None:
             instance.together(rule.level, kinds)
         elif len(kinds) == len(instance.kinds):
             instance.soft.append(domain_ids(problem, rule.level))
+    instance.soft.sort(key=lambda ids: int(ids.max(initial=-1)))
     if instance.hard:
         _segment(instance, instance.hard)
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from scheduler.model.rules import Cap, Follow, MemberRule, Once, Repel, Spread
 
 Objective: TypeAlias = Literal["scores", "pack", "spread"]
-Method: TypeAlias = Literal["counting", "greedy", "pattern", "integer"]
+Method: TypeAlias = Literal["counting", "greedy", "master", "pattern", "integer"]
 
 NODE = ""
 """The level whose domains are the nodes themselves."""
@@ -216,11 +216,15 @@ Counts: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """optimal: with `maximize`, no placement holds more pods, and that is proven; else True."""
+    """optimal: with `maximize`, no placement holds more pods, and that is proven; else True.
+
+    kept: the numbers of the rules that are preferred (`Within`, not hard) and hold.
+    """
 
     counts: Counts
     method: Method
     optimal: bool = True
+    kept: tuple[int, ...] = ()
 
     def placed(self, demand: int) -> int:
         """How many pods of a demand are placed."""
@@ -279,9 +283,10 @@ class Infeasible:
 class Explanation:
     """relaxations: the smallest sets of restrictions without which it fits; empty: none of up to three helps.
 
-    A restriction is a resource, "pods" (slots), "topology", "apart", "ports/anti-affinity", "affinity", "spread",
-    "volumes", "masks", "devices" or "limits". wider: (level, wider level): it would fit if the one were the other.
-    placeable: so many fit of `needed`, None: not known.
+    A restriction is a resource, "pods" (slots), "topology" (of several levels: "topology LEVEL"), "atMostDomains",
+    "segments", "minimum parts", "apart", "ports/anti-affinity", "affinity", "spread", "volumes", "masks", "devices" or
+    "limits". wider: (level, wider level): it would fit if the one were the other. placeable: so many fit of `needed`,
+    None: not known. more: (level, limit of domains, limit that would do). fewer: (parts needed, as many as would do).
     """
 
     relaxations: tuple[tuple[str, ...], ...]
@@ -289,6 +294,8 @@ class Explanation:
     placeable: int | None
     needed: int
     complete: bool
+    more: tuple[tuple[str, int, int], ...] = ()
+    fewer: tuple[tuple[int, int], ...] = ()
 
 
 class PlacementBug(RuntimeError):

@@ -8,7 +8,7 @@ none of its parts alone does; `complete` says whether every question could be se
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from itertools import combinations
 
@@ -21,18 +21,32 @@ from scheduler.placement.problem import (
     SLOTS,
     Apart,
     AtMost,
+    AtMostDomains,
     Demand,
     Explanation,
     Infeasible,
     Minimum,
+    Parts,
     Placement,
     PlacementProblem,
+    Rule,
+    Segments,
     Within,
 )
 
 TOPOLOGY, APART, MASKS, LIMITS, DEVICES = "topology", "apart", "masks", "limits", "devices"
+DOMAINS, SEGMENTS, PARTS = "atMostDomains", "segments", "minimum parts"
 REPEL, FOLLOW, SPREAD, VOLUMES = "ports/anti-affinity", "affinity", "spread", "volumes"
-_OF_RULES = ((Repel, REPEL), (Follow, FOLLOW), (Spread, SPREAD), (Cap | Once, VOLUMES), (AtMost, LIMITS))
+_OF_RULES = (
+    (AtMostDomains, DOMAINS),
+    (Segments, SEGMENTS),
+    (Parts, PARTS),
+    (Repel, REPEL),
+    (Follow, FOLLOW),
+    (Spread, SPREAD),
+    (Cap | Once, VOLUMES),
+    (AtMost, LIMITS),
+)
 _LARGEST_SET = 3
 
 
@@ -53,20 +67,22 @@ def explain(problem: PlacementProblem, infeasible: Infeasible) -> Explanation:
                 settled &= answer.proven
     wider, all_settled = _wider(asked)
     placeable, most_settled = _placeable(problem, infeasible)
+    more, more_settled = _more_domains(asked)
+    fewer, fewer_settled = _fewer_parts(asked)
     return Explanation(
         relaxations=tuple(found),
         wider=wider,
         placeable=placeable,
         needed=sum(infeasible.needed),
-        complete=settled and all_settled and most_settled,
+        complete=settled and all_settled and most_settled and more_settled and fewer_settled,
+        more=more,
+        fewer=fewer,
     )
 
 
 def restrictions(problem: PlacementProblem) -> tuple[str, ...]:
     """Return the names of what could be left out, those of rules first."""
-    names = []
-    if any(isinstance(rule, Within) and rule.hard for rule in problem.rules):
-        names.append(TOPOLOGY)
+    names = list(_topologies(problem).values())
     one_each = any(demand.max_per_node is not None for demand in problem.demands)
     if one_each or any(isinstance(rule, Apart) for rule in problem.rules):
         names.append(APART)
@@ -82,16 +98,22 @@ def restrictions(problem: PlacementProblem) -> tuple[str, ...]:
     return tuple(names)
 
 
+def _topologies(problem: PlacementProblem) -> dict[str, str]:
+    """Return, for each level that is required, the name of its restriction: with the level when there are several."""
+    levels = list(dict.fromkeys(rule.level for rule in problem.rules if isinstance(rule, Within) and rule.hard))
+    return {level: TOPOLOGY if len(levels) == 1 else f"{TOPOLOGY} {level or 'node'}" for level in levels}
+
+
 def without(problem: PlacementProblem, left_out: Collection[str]) -> PlacementProblem:
     """Return the problem with some restrictions left out."""
-    nodes = problem.nodes
+    nodes, topologies = problem.nodes, _topologies(problem)
     if SLOTS in left_out:
         everyone = min(sum(demand.count for demand in problem.demands), 2**31)
         nodes = replace(nodes, slots=np.full_like(nodes.slots, everyone))
     rules = tuple(
         rule
         for rule in problem.rules
-        if not (isinstance(rule, Within) and TOPOLOGY in left_out)
+        if not (isinstance(rule, Within) and rule.hard and topologies[rule.level] in left_out)
         and not (isinstance(rule, Apart) and APART in left_out)
         and not (isinstance(rule, Once) and rule.resource in left_out)
         and not any(isinstance(rule, kind) and name in left_out for kind, name in _OF_RULES)
@@ -142,6 +164,59 @@ def _wider(problem: PlacementProblem) -> tuple[tuple[tuple[str, str], ...], bool
     return tuple(found), settled
 
 
+def _with(problem: PlacementProblem, place_of: int, rule: Rule) -> PlacementProblem:
+    return replace(problem, rules=(*problem.rules[:place_of], rule, *problem.rules[place_of + 1 :]))
+
+
+def _more_domains(problem: PlacementProblem) -> tuple[tuple[tuple[str, int, int], ...], bool]:
+    """Return, for limits of domains, the smallest one that would do, where one would."""
+    found, settled = [], True
+    for number, rule in enumerate(problem.rules):
+        if not isinstance(rule, AtMostDomains):
+            continue
+        ids = domain_ids(problem, rule.level)
+        most = np.unique(ids[ids >= 0]).size + len(rule.present)
+
+        def fits(limit: int, place_of: int = number, rule: AtMostDomains = rule) -> bool:
+            nonlocal settled
+            answer = place(_with(problem, place_of, replace(rule, limit=limit)))
+            settled &= isinstance(answer, Placement) or answer.proven
+            return isinstance(answer, Placement)
+
+        if fits(most):
+            found.append((rule.level, rule.limit, _smallest(rule.limit + 1, most, fits)))
+    return tuple(found), settled
+
+
+def _fewer_parts(problem: PlacementProblem) -> tuple[tuple[tuple[int, int], ...], bool]:
+    """Return, for numbers of parts, the largest one that would do."""
+    found, settled = [], True
+    for number, rule in enumerate(problem.rules):
+        if not isinstance(rule, Parts) or not rule.least:
+            continue
+
+        def fits(fewer: int, place_of: int = number, rule: Parts = rule) -> bool:
+            nonlocal settled
+            answer = place(_with(problem, place_of, replace(rule, least=rule.least - fewer)))
+            settled &= isinstance(answer, Placement) or answer.proven
+            return isinstance(answer, Placement)
+
+        if fits(rule.least):
+            found.append((rule.least, rule.least - _smallest(1, rule.least, fits)))
+    return tuple(found), settled
+
+
+def _smallest(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """Return the smallest number that fits, when the highest does."""
+    while low < high:
+        middle = (low + high) // 2
+        if fits(middle):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
 def _placeable(problem: PlacementProblem, infeasible: Infeasible) -> tuple[int | None, bool]:
     """Return how many of the pods that are needed fit together, and whether that is certain."""
     needed = sum(infeasible.needed)
@@ -151,7 +226,7 @@ def _placeable(problem: PlacementProblem, infeasible: Infeasible) -> tuple[int |
         replace(demand, count=count, minimum=0)
         for demand, count in zip(problem.demands, infeasible.needed, strict=True)
     )
-    rules = tuple(rule for rule in problem.rules if not isinstance(rule, Minimum))
+    rules = tuple(rule for rule in problem.rules if not isinstance(rule, Minimum | Parts))
     answer = place(replace(problem, demands=demands, rules=rules, maximize=True))
     if isinstance(answer, Placement):
         return answer.total, answer.optimal

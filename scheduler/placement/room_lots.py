@@ -166,4 +166,6 @@ def _marks(problem: VictimProblem) -> list[tuple[int, ...]]:
             case AtMostTaken(amounts, _) | MustFree(amounts, _):
                 for resident, amount in amounts:
                     found[resident].extend((number, amount))
+                for resident in (row.when or ()) if isinstance(row, MustFree) else ():
+                    found[resident].extend((number, -1))
     return [tuple(mark) for mark in found]

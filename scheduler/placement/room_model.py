@@ -153,8 +153,8 @@ class RoomModel:
                 self._sum(dict.fromkeys(residents, 1), None, most)
             case AtMostTaken(amounts, most):
                 self._sum(dict(amounts), None, most)
-            case MustFree(amounts, least):
-                self._sum(dict(amounts), least, None)
+            case MustFree(amounts, least, when):
+                self._sum(dict(amounts), least, None, when)
             case WhileOver(residents, over):
                 self._while_over(frozenset(residents), over)
 
@@ -172,13 +172,23 @@ class RoomModel:
                 weights[term.variable] = weights.get(term.variable, 0) + weight
         return sorted(weights.items())
 
-    def _sum(self, weigh: Mapping[int, int], low: int | None, high: int | None) -> None:
+    def _sum(
+        self, weigh: Mapping[int, int], low: int | None, high: int | None, when: tuple[int, ...] | None = None
+    ) -> None:
+        """Bound a sum over what goes; where `when` is given, only if one of these goes."""
         terms = self._weights(weigh)
-        if not terms:
-            if low is not None and low > 0:
+        flag = None
+        if when is not None:
+            flag = self.model.variable(0, 1)
+            for variable, _ in self._weights(dict.fromkeys(when, 1)):
+                self.model.row([variable, flag], [1, -self.model.most([variable], [1])], None, 0)
+        if terms:
+            self.model.row([variable for variable, _ in terms], [weight for _, weight in terms], low, high, when=flag)
+        elif low is not None and low > 0:
+            if flag is None:
                 self._never()
-            return
-        self.model.row([variable for variable, _ in terms], [weight for _, weight in terms], low, high)
+            else:
+                self.model.row([flag], [1], None, 0)
 
     def _never(self) -> None:
         self.model.row([self.model.variable(0, 0)], [1], 1, None)

@@ -44,8 +44,11 @@ def part_of(problem: VictimProblem, numbers: Sequence[int]) -> VictimProblem:
         match one:
             case AtMostEvicted() | WhileOver():
                 return replace(one, residents=left(one.residents))
-            case AtMostTaken() | MustFree():
+            case AtMostTaken():
                 return replace(one, amounts=weighed(one.amounts))
+            case MustFree():
+                when = None if one.when is None else left(one.when)
+                return replace(one, amounts=weighed(one.amounts), when=when)
 
     refine = problem.refine
 

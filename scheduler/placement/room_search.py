@@ -31,7 +31,7 @@ from scheduler.placement.room_bounds import least_costs
 from scheduler.placement.room_greedy import grow, put_back
 from scheduler.placement.room_lots import pieces
 from scheduler.placement.room_model import Chosen, RoomModel
-from scheduler.placement.victims import MadeRoom, MustFree, VictimProblem, cost_of, taken
+from scheduler.placement.victims import MadeRoom, MustFree, VictimProblem, cost_of, row_holds, taken
 
 _ROUNDS = 24
 """So many sets that the exact question refuses are learnt from; then the answer is grown."""
@@ -108,8 +108,9 @@ class Search:
         return frozenset(resident for resident in self._loose if gangs[gang_of[resident]].priority <= priority)
 
     def _frees(self, gone: frozenset[int]) -> bool:
-        """Whether what must go can go with these."""
-        return all(taken(row.amounts, gone) >= row.least for row in self.problem.rows if isinstance(row, MustFree))
+        """Whether what must go in any case can go with these."""
+        always = (row for row in self.problem.rows if isinstance(row, MustFree) and row.when is None)
+        return all(taken(row.amounts, gone) >= row.least for row in always)
 
     def _no(
         self, problem: PlacementProblem, *, proven: bool, cause: Literal["rules", "bound", "search", "budget"]
@@ -161,7 +162,10 @@ class Search:
         return None, False
 
     def _fits(self, gone: frozenset[int]) -> bool:
-        return self._frees(gone) and isinstance(place(self.problem.without(gone)), Placement)
+        must = (row for row in self.problem.rows if isinstance(row, MustFree))
+        if not all(row_holds(self.problem, row, gone) for row in must):
+            return False
+        return isinstance(place(self.problem.without(gone)), Placement)
 
     def _cheapest(self, level: int, *, apart: bool) -> _Best:
         """Return the cheapest set of victims up to a level, segment by segment."""

@@ -305,7 +305,7 @@ def _on(room: VictimProblem, gang: RunningGang) -> list[int]:
 
 def _must(rows: Sequence[RoomRow]) -> bool:
     """Whether nobody must go whatever is free."""
-    return all(row.least <= 0 for row in rows if isinstance(row, MustFree))
+    return all(row.least <= 0 for row in rows if isinstance(row, MustFree) and row.when is None)
 
 
 def _left(gang: RunningGang, gone: set[int]) -> RunningGang:

@@ -88,10 +88,14 @@ class AtMostTaken:
 
 @dataclass(frozen=True, slots=True)
 class MustFree:
-    """At least `least` of something goes with these residents (a queue's limit). amounts: (resident, amount)."""
+    """At least `least` of something goes with these residents (a queue's limit). amounts: (resident, amount).
+
+    when: only if one of these residents goes; None: always.
+    """
 
     amounts: tuple[tuple[int, int], ...]
     least: int
+    when: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,8 +218,8 @@ def row_holds(problem: VictimProblem, row: RoomRow, gone: frozenset[int]) -> boo
             return len(gone.intersection(residents)) <= most
         case AtMostTaken(amounts, most):
             return taken(amounts, gone) <= most
-        case MustFree(amounts, least):
-            return taken(amounts, gone) >= least
+        case MustFree(amounts, least, when):
+            return (when is not None and gone.isdisjoint(when)) or taken(amounts, gone) >= least
         case WhileOver(residents, over):
             named = gone.intersection(residents)
             if not named:
@@ -303,6 +307,8 @@ def _check_row(problem: VictimProblem, row: RoomRow, where: str) -> None:
         case AtMostTaken(_, most) if most < 0:
             raise BadProblem(f"{where}.most: {most} is negative")
         case AtMostTaken(amounts, _) | MustFree(amounts, _):
+            if isinstance(row, MustFree):
+                _check_numbers(problem, row.when or (), f"{where}.when")
             named = [resident for resident, _ in amounts]
             _check_numbers(problem, named, f"{where}.amounts")
             if any(amount < 0 for _, amount in amounts):

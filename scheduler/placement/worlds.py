@@ -15,6 +15,7 @@ from scheduler.placement.board import Board
 from scheduler.placement.bounds import Bounds
 from scheduler.placement.counting import segment_sums, truncate
 from scheduler.placement.instance import Instance, Ints
+from scheduler.placement.levelling import Pairs
 
 _SEGMENTS = 16
 """Most segments that are tried one after the other."""
@@ -36,7 +37,7 @@ def worlds(instance: Instance, bounds: Bounds) -> Iterator[list[Ints]]:
     segments = instance.segment_ids()
     alive = (segments >= 0) & bounds.alive[np.maximum(segments, 0)]
     caps = [np.where(alive, kind.cap, 0) for kind in instance.kinds]
-    for base in _bases(instance, bounds, caps):
+    for base in (few for roomy in _bases(instance, bounds, caps) for few in _few(instance, roomy)):
         if not instance.partial:
             yield from _following(instance, base)
             continue
@@ -46,6 +47,30 @@ def worlds(instance: Instance, bounds: Bounds) -> Iterator[list[Ints]]:
             for (kinds, ids), domain in zip(instance.partial, choice, strict=True):
                 _confine(chosen, kinds, ids, domain)
             yield from _following(instance, chosen)
+
+
+def _few(instance: Instance, caps: list[Ints]) -> Iterator[list[Ints]]:
+    """Confine kinds that may be in few domains to the roomiest of each segment, for all of them or the scarcest."""
+    kinds = sorted({kind for part in instance.few for kind in part.kinds})
+    needs = {kind: instance.composition.least(instance.kinds[kind].members) for kind in kinds}
+    asked = [kind for kind in kinds if needs[kind]]
+    scarcest = sorted(asked, key=lambda kind: int(caps[kind].sum()) / needs[kind])[:1]
+    for ranked in (asked, scarcest) if len(asked) > 1 else (asked,) if asked else ():
+        chosen = list(caps)
+        for part in instance.few:
+            pairs = Pairs.make(part.ids, instance.segments)
+            mine = [kind for kind in ranked if kind in part.kinds] or list(part.kinds)
+            room = np.min([pairs.sums(caps[kind]) / max(1, needs[kind]) for kind in mine], axis=0)
+            there = part.present[pairs.domain]
+            order = np.lexsort((-room, there, pairs.segment))
+            rank = np.arange(order.size) - np.searchsorted(pairs.segment[order], pairs.segment[order], side="left")
+            kept = there.copy()
+            kept[order[rank < part.new]] = True
+            inside = (pairs.of >= 0) & (kept[np.maximum(pairs.of, 0)] if kept.size else False)
+            for kind in part.kinds:
+                chosen[kind] = np.where(inside, chosen[kind], 0)
+        yield chosen
+    yield caps
 
 
 def _confine(caps: list[Ints], kinds: Sequence[int], ids: Ints, domain: int) -> None:

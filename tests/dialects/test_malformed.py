@@ -104,7 +104,6 @@ def test_a_queue_limit_beyond_what_is_counted_is_as_good_as_none() -> None:
     ("name", "spec", "field"),
     [
         ("muster", {"topology": {"name": "t", "required": "rack"}}, "spec.topology.required"),
-        ("volcano", {"networkTopology": {"mode": "hard"}}, "spec.networkTopology.highestTierAllowed"),
         ("volcano", {"networkTopology": {"highestTierAllowed": 2}}, "spec.networkTopology.highestTierAllowed"),
         ("volcano", {"networkTopology": {"highestTierName": "rack"}}, "spec.networkTopology.highestTierName"),
         (

@@ -72,7 +72,10 @@ def test_malformed_groups_of_volcano_reach_us_with_their_problems(
     wrong: dict[str, Json] = {
         "spec.minMember": {"minMember": -1},
         "spec.minResources[cpu]": {"minMember": 1, "minResources": {"cpu": "lots"}},
-        "spec.subGroupPolicy": {"minMember": 1, "subGroupPolicy": [{"name": "s", "labelSelector": {"matchLabels": 1}}]},
+        "spec.subGroupPolicy[0].labelSelector": {
+            "minMember": 1,
+            "subGroupPolicy": [{"name": "s", "labelSelector": {"matchLabels": 1}}],
+        },
     }
     for number, (field, spec) in enumerate(sorted(wrong.items())):
         obj = create(real_control_plane, real_namespace, "scheduling.volcano.sh/v1beta1", spec, f"g{number}")

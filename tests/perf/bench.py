@@ -107,6 +107,14 @@ def _victims(quick: bool) -> list[Row]:
     ]
 
 
+def _topology(quick: bool) -> list[Row]:
+    from scheduler.placement import warm_up
+    from tests.perf import bench_topology
+
+    warm_up()
+    return bench_topology.rows(quick)
+
+
 def _queues(quick: bool) -> list[Row]:
     from tests.perf import bench_queues
 
@@ -115,6 +123,7 @@ def _queues(quick: bool) -> list[Row]:
 
 CASES: dict[str, Callable[[bool], list[Row]]] = {
     "engine": _engine,
+    "topology": _topology,
     "session": _session,
     "quota": _quota,
     "victims": _victims,

@@ -571,3 +571,102 @@ def _part(random, group: tuple[int, ...], demands: list[Demand]) -> Part:
     if len(group) > 1 and random.random() < 0.5:
         inner = tuple(Part((d,), int(random.integers(0, demands[d].count + 1))) for d in group)
     return Part(group, int(random.integers(0, most + 1)), inner, int(random.integers(0, len(inner) + 1)))
+
+
+def subgroups(seed: int) -> PlacementProblem:
+    """Up to 6 nodes and 8 pods in sub-groups with domains of their own, some of them nested or left out at will."""
+    random = np.random.default_rng(seed)
+
+    def chance(share: float) -> bool:
+        return bool(random.random() < share)
+
+    size = int(random.integers(3, 7))
+    rack = np.sort(random.integers(0, 4, size))
+    rack = np.where(random.random(size) < 0.08, -1, rack)
+    nodes = NodeView(
+        names=[f"n{node}" for node in range(size)],
+        resources=("gpu", "cpu"),
+        free=np.stack([random.choice([0, 1, 2, 2, 3, 4], size), random.integers(1, 7, size)]).astype(np.int64),
+        slots=random.integers(2, 7, size).astype(np.int64),
+        domains={"rack": rack.astype(np.int32), "block": np.where(rack < 0, -1, rack // 2).astype(np.int32)},
+    )
+    shapes = [[int(random.choice([1, 1, 2])), int(random.integers(0, 3))] for _ in range(2)]
+    demands: list[Demand] = []
+    rules: list[object] = []
+    parts: list[Part] = []
+    optional = chance(0.35)
+    for group in range(int(random.integers(1, 4))):
+        mine = []
+        for role in range(int(random.integers(1, 3))):
+            if sum(demand.count for demand in demands) >= 6:
+                break
+            count = int(random.integers(1, 3))
+            mine.append(len(demands))
+            request = np.array(shapes[int(random.integers(0, 2))], dtype=np.int64)
+            minimum = 0 if optional else count
+            mask = random.random(size) < 0.8 if chance(0.1) else None
+            demands.append(Demand(f"g{group}r{role}", request, count, minimum, mask))
+        if not mine:
+            continue
+        rules.append(Within(str(random.choice(["rack", "rack", "rack", "block", ""])), not chance(0.05), tuple(mine)))
+        if len(mine) > 1 and chance(0.3):
+            rules.append(Within("", True, (mine[0],)))
+        inner = tuple(Part((d,), demands[d].count) for d in mine)
+        parts.append(Part(tuple(mine), sum(demands[d].count for d in mine), inner, len(inner)))
+    if optional:
+        rules.append(Parts(tuple(parts), int(random.integers(1, len(parts) + 1))))
+    if chance(0.4):
+        demands.append(Demand("launcher", np.array([0, 1], dtype=np.int64), 1, 1))
+    if chance(0.5):
+        rules.append(Within("block"))
+    if chance(0.1):
+        rules.append(Apart(str(random.choice(["", "rack"])), int(random.integers(1, 3)), None))
+    if chance(0.1) and len(demands) > 1:
+        rules.append(Repel(str(random.choice(["", "rack"])), (0,), (1,)))
+    return PlacementProblem(
+        nodes,
+        tuple(demands),
+        tuple(rules),
+        budget=Budget(deterministic_time=20.0, wall_limit=120.0, max_domains=1000),
+        objective=random.choice(["pack", "pack", "spread", "scores"]),
+        maximize=chance(0.1),
+    )
+
+
+def larger_tree(seed: int) -> PlacementProblem:
+    """Up to 12 sub-groups with racks of their own in one block of 48 nodes, nearly as large as the block."""
+    random = np.random.default_rng(seed)
+    size = int(random.integers(12, 49))
+    rack = np.arange(size) // int(random.integers(2, 7))
+    free = np.stack([random.choice([0, 1, 2, 4, 8], size), random.integers(0, 33, size)]).astype(np.int64)
+    nodes = NodeView(
+        names=[f"n{node}" for node in range(size)],
+        resources=("gpu", "cpu"),
+        free=free,
+        slots=random.integers(4, 20, size).astype(np.int64),
+        domains={"rack": rack.astype(np.int32), "block": (rack // 4).astype(np.int32)},
+    )
+    types = [
+        [([int(random.integers(1, 5)), int(random.integers(0, 7))], int(random.integers(1, 4))) for _ in range(roles)]
+        for roles in random.integers(1, 4, int(random.integers(1, 4)))
+    ]
+    demands: list[Demand] = []
+    rules: list[object] = [Within("block")] if random.random() < 0.7 else []
+    parts: list[Part] = []
+    optional = bool(random.random() < 0.25)
+    for group in range(int(random.integers(2, 9))):
+        mine = []
+        for role, (request, count) in enumerate(types[int(random.integers(0, len(types)))]):
+            mine.append(len(demands))
+            demands.append(
+                Demand(f"g{group}r{role}", np.array(request, dtype=np.int64), count, 0 if optional else count)
+            )
+        rules.append(Within("rack", True, tuple(mine)))
+        inner = tuple(Part((d,), demands[d].count) for d in mine)
+        parts.append(Part(tuple(mine), sum(demands[d].count for d in mine), inner, len(inner)))
+    if optional:
+        rules.append(Parts(tuple(parts), max(1, len(parts) - 2)))
+    if random.random() < 0.4:
+        demands.append(Demand("launcher", np.array([0, 8], dtype=np.int64), 2, 2))
+    budget = Budget(deterministic_time=60.0, wall_limit=300.0, max_domains=1000)
+    return PlacementProblem(nodes, tuple(demands), tuple(rules), budget=budget)

@@ -122,7 +122,7 @@ def _rows(draw, residents, width, scale):
             )
         elif which == "free":
             amounts = tuple((resident, draw(st.integers(0, 2))) for resident in draw(some))
-            yield MustFree(amounts, draw(st.integers(-1, 3)))
+            yield MustFree(amounts, draw(st.integers(-1, 3)), draw(st.one_of(st.none(), some)))
         else:
             over = [(k, draw(st.integers(1, 4)) * int(scale[k])) for k in range(width) if draw(st.booleans())]
             yield WhileOver(draw(some), tuple(over))
@@ -148,6 +148,8 @@ def _row_holds(problem, row, gone, chunks):
     if isinstance(row, AtMostTaken):
         return sum(amount for resident, amount in row.amounts if resident in gone) <= row.most
     if isinstance(row, MustFree):
+        if row.when is not None and not set(row.when) & gone:
+            return True
         return sum(amount for resident, amount in row.amounts if resident in gone) >= row.least
     mine = [[r for r in chunk if r in row.residents] for chunk in chunks]
     mine = [chunk for chunk in mine if chunk]

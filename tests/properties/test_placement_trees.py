@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from scheduler.placement import Infeasible, Placement, place, verify
+from scheduler.placement import Infeasible, Placement, Within, place, verify
 from scheduler.placement.engine import ALL, place_by
-from tests.properties.placement_cases import TREE_RULES, allowed, as_table, most, tree
+from tests.properties.placement_cases import TREE_RULES, allowed, as_table, larger_tree, most, subgroups, tree
 
 SEEDS = int(os.environ.get("MUSTER_SEEDS", "200"))
 BLOCKS = [((kind,), 10_000 * block) for block, kind in enumerate(TREE_RULES)]
@@ -76,3 +77,55 @@ def test_no_pod_and_no_part_is_placed_that_nothing_asks_for():
 def test_the_same_problem_gets_the_same_answer():
     for seed in range(800_000, 800_000 + SEEDS):
         assert place(tree(seed)) == place(tree(seed)), seed
+
+
+@pytest.mark.parametrize("begin", [0, 10_000])
+def test_subgroups_get_what_trying_everything_gives(begin):
+    for seed in range(begin, begin + SEEDS):
+        problem = subgroups(seed)
+        judge(seed, problem, place(problem), decides=True)
+
+
+@pytest.mark.parametrize("methods", [["greedy"], ["master"], ["greedy", "master"], ["integer"]])
+def test_no_step_for_subgroups_contradicts_the_truth(methods):
+    for seed in range(20_000, 20_000 + SEEDS):
+        problem = subgroups(seed)
+        judge(seed, problem, place_by(problem, methods), decides="integer" in methods)
+
+
+def test_the_steps_and_one_model_agree_on_trees_too_large_to_try_everything():
+    answers = set()
+    for seed in range(SEEDS // 4):
+        problem = larger_tree(seed)
+        answer, other = place(problem), place_by(problem, ["integer"])
+        assert isinstance(answer, Placement) == isinstance(other, Placement), seed
+        assert isinstance(answer, Placement) or answer.proven, seed
+        answers.add(type(answer))
+    assert len(answers) == 2
+
+
+def test_what_is_preferred_costs_no_pod_and_is_kept_where_one_kind_of_pods_can_keep_it():
+    held = 0
+    for seed in range(900_000, 900_000 + 2 * SEEDS):
+        problem = tree(seed, ("within", "within", "segments") if seed % 3 else ("within",))
+        soft = [replace(rule, hard=False) if isinstance(rule, Within) else rule for rule in problem.rules]
+        problem = replace(problem, rules=tuple(soft))
+        answer = place(problem)
+        judge(seed, problem, answer, decides=True)
+        if isinstance(answer, Infeasible):
+            continue
+        hard = replace(problem, rules=tuple(replace(r, hard=True) if isinstance(r, Within) else r for r in soft))
+        for number, rule in enumerate(problem.rules):
+            if isinstance(rule, Within):
+                only = replace(problem, rules=(replace(rule, hard=True),), maximize=True)
+                assert (number in answer.kept) == (verify(only, answer) == [] or _empty(answer, rule)), seed
+        wanted = {number for number, rule in enumerate(problem.rules) if isinstance(rule, Within)}
+        if len(problem.demands) == 1 and not problem.maximize and most(hard) is not None:
+            assert wanted <= set(answer.kept), seed
+            held += bool(wanted)
+    assert held > 0
+
+
+def _empty(answer, rule):
+    rows = answer.counts if rule.demands is None else [answer.counts[d] for d in rule.demands]
+    return not any(rows)

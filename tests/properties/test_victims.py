@@ -138,7 +138,13 @@ def left_of(problem, gone, held, allowed, demand):
     nodes = replace(view, free=view.free - held[:-1], slots=view.slots - held[-1])
     rows = [
         replace(row, amounts=tuple((new[r], amount) for r, amount in row.amounts if r in new))
-        if isinstance(row, AtMostTaken | MustFree)
+        if isinstance(row, AtMostTaken)
+        else MustFree(
+            tuple((new[r], amount) for r, amount in row.amounts if r in new),
+            row.least,
+            None if row.when is None else some(row.when),
+        )
+        if isinstance(row, MustFree)
         else replace(row, residents=some(row.residents))
         for row in problem.rows
     ]

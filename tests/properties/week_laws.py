@@ -649,7 +649,7 @@ def _rights(cluster: Cluster, place: Place) -> None:
         return
     last = ""
     for rule in ("entitled", "deserved"):
-        last = _reclaims_by(cluster, rule, reached, below, asked)
+        last = _reclaims_by(cluster, rule, reached, below, asked, [pod for part in parts.values() for pod in part])
         if not last:
             break
     assert not last, f"{place.name}: {last}"
@@ -662,19 +662,32 @@ def _common(own: tuple[str, ...], theirs: tuple[str, ...]) -> str:
 
 
 def _reclaims_by(
-    cluster: Cluster, rule: str, reached: set[str], below: Mapping[str, list[list[Pod]]], asked: Amounts
+    cluster: Cluster,
+    rule: str,
+    reached: set[str],
+    below: Mapping[str, list[list[Pod]]],
+    asked: Amounts,
+    gone: list[Pod],
 ) -> str:
     """Return what is wrong when queues keep what they are entitled to (or what they deserve), "" when nothing is."""
     for name in sorted(reached):
         for resource, value in asked.items():
             if value and cluster.counts(name, resource):
                 most = max(cluster.keeps(name, resource, rule), cluster.deserved(name, resource))
-                if cluster.staying(name)[resource] + value > most:
+                if cluster.staying(name)[resource] - _inside(cluster, name, gone)[resource] + value > most:
                     return f"{name} would hold more {resource} than it may take back"
     for name, chunks in below.items():
         if not _while_over(cluster, name, chunks, asked, rule):
             return f"{name} gives what it may keep"
     return ""
+
+
+def _inside(cluster: Cluster, name: str, gone: Iterable[Pod]) -> Amounts:
+    """What goes of a queue and those below it."""
+    freed = Amounts()
+    for pod in gone:
+        freed = freed.plus(cluster.held(pod)) if name in cluster.lineage(cluster.queue_of(pod)) else freed
+    return freed
 
 
 def _while_over(cluster: Cluster, name: str, chunks: list[list[Pod]], asked: Amounts, rule: str) -> bool:
@@ -760,12 +773,7 @@ def _may_reclaim(
     if not line or not mine or not all(cluster.queue(name).reclaimable for name in line):
         return False
     lines[gang.key] = line
-    return all(
-        cluster.staying(name)[resource] + value <= cluster.keeps(name, resource, rule)
-        for name in mine
-        for resource, value in asked.items()
-        if value and cluster.counts(name, resource)
-    )
+    return True
 
 
 def _allowed(
@@ -798,16 +806,28 @@ def _allowed(
     for name, chunks in below.items():
         if not _while_over(cluster, name, chunks, asked, rule):
             return False
+    if why == "reclaim" and not all(_stays_within(cluster, name, gone, asked, rule) for name in own):
+        return False
     for name in own:
-        freed = Amounts()
-        for pod in gone:
-            freed = freed.plus(cluster.held(pod)) if name in cluster.lineage(cluster.queue_of(pod)) else freed
+        freed = _inside(cluster, name, gone)
         for resource, limit in cluster.queue(name).limit:
             # Reclaim looks at limits as things are.
             gives = freed[resource] if why == "preempt" else 0
             if limit >= 0 and asked[resource] and cluster.uses(name)[resource] - gives + asked[resource] > limit:
                 return False
     return True
+
+
+def _stays_within(cluster: Cluster, name: str, gone: Sequence[Pod], asked: Amounts, rule: str) -> bool:
+    """Whether a queue keeps to what it may hold, unless all that goes is its own."""
+    if all(name in cluster.lineage(cluster.queue_of(pod)) for pod in gone):
+        return True
+    freed = _inside(cluster, name, gone)
+    return all(
+        cluster.staying(name)[resource] - freed[resource] + value <= cluster.keeps(name, resource, rule)
+        for resource, value in asked.items()
+        if value and cluster.counts(name, resource)
+    )
 
 
 def _holds_what_is_over(cluster: Cluster, gang: Gang, asked: Amounts, rule: str) -> bool:

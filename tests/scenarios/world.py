@@ -41,6 +41,12 @@ _COUNTED = {
     "persistentvolumeclaims": ["/api/v1/persistentvolumeclaims"],
     "priorityclasses": ["/apis/scheduling.k8s.io/v1/priorityclasses"],
     "queues": ["/apis/scheduling.muster.sh/v1alpha1/queues", "/apis/scheduling.volcano.sh/v1beta1/queues"],
+    "topologies": [
+        "/apis/scheduling.muster.sh/v1alpha1/topologies",
+        "/apis/kai.scheduler/v1alpha1/topologies",
+        "/apis/kueue.x-k8s.io/v1beta2/topologies",
+    ],
+    "hypernodes": ["/apis/topology.volcano.sh/v1alpha1/hypernodes"],
     "storageclasses": ["/apis/storage.k8s.io/v1/storageclasses"],
     "csidrivers": ["/apis/storage.k8s.io/v1/csidrivers"],
     "csinodes": ["/apis/storage.k8s.io/v1/csinodes"],

@@ -7,7 +7,7 @@ import pytest
 from scheduler.actions.ask import Ask
 from scheduler.actions.barriers import barriers
 from scheduler.actions.run import decided
-from scheduler.actions.wants import asked_again
+from scheduler.actions.steps import asked_again
 from scheduler.cluster import feed
 from scheduler.model.affinity import LabelSelector, Requirement
 from scheduler.model.budgets import DisruptionBudget

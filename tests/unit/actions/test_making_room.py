@@ -394,6 +394,46 @@ def test_several_gangs_together_leave_what_is_guaranteed(w: Story) -> None:
     assert len(w.victims) == 1
 
 
+def two_branches(w: Story) -> None:
+    """16 GPUs: `one` deserves 8 (`a` and `b` 4 each), `two` 8 (all of it `c`)."""
+    w.nodes(4, gpu=4).queue("one", **gpus(deserved=8)).queue("two", **gpus(deserved=8))
+    w.queue("a", parent="one", **gpus(deserved=4)).queue("b", parent="one", **gpus(deserved=4, guarantee=4))
+    w.queue("c", parent="two", **gpus(deserved=8))
+
+
+def test_queues_beside_and_far_give_in_one_decision(w: Story) -> None:
+    """`one` would hold too much if only `c` gave; with what `a` gives it does not."""
+    two_branches(w)
+    for number in range(6):
+        w.runs(f"a{number}", [f"n{number // 4:03}"], queue="a")
+    for number in range(10):
+        w.runs(f"c{number}", [f"n{(number + 6) // 4:03}"], queue="c")
+    w.asks("mine", 4, queue="b")
+    w.session()
+    assert sorted(pod[0] for pod in w.victims) == ["a", "a", "c", "c"]
+    w.carry_out()
+    w.expect([], ["mine"])
+
+
+def test_no_gang_breaks_where_surplus_beside_and_far_suffices(w: Story) -> None:
+    two_branches(w)
+    w.runs("a", [f"n{number // 4:03}" for number in range(6)], minimum=1, queue="a")
+    w.runs("c", [f"n{(number + 6) // 4:03}" for number in range(10)], minimum=1, queue="c")
+    w.asks("mine", 4, queue="b")
+    w.session()
+    assert sorted(pod[0] for pod in w.victims) == ["a", "a", "c", "c"]
+    w.carry_out()
+    w.expect([], ["mine"])
+
+
+def test_who_is_far_gives_nothing_where_those_beside_cannot_give_first(w: Story) -> None:
+    two_branches(w)
+    w.runs("a", [f"n{number // 4:03}" for number in range(6)], minimum=6, queue="a", preemptible=False)
+    w.runs("c", [f"n{(number + 6) // 4:03}" for number in range(10)], minimum=1, queue="c")
+    w.asks("mine", 4, queue="b")
+    w.expect([])
+
+
 def test_where_the_cheapest_set_would_take_what_is_guaranteed_another_goes(w: Story) -> None:
     """Of `cheap`, which have the lower priority, two together would leave the queue above with too little memory."""
     keeps, both = (("cpu", 3000),), (("cpu", 3000), (GPU, 2))
@@ -414,6 +454,22 @@ def test_so_many_go_that_what_others_are_guaranteed_stays_free(w: Story) -> None
     w.runs("lent", ["n"] * 6, minimum=1, queue="q2")
     w.asks("mine", 3, queue="q1")
     w.expect(["lent-0", "lent-1", "lent-2"], ["mine"])
+
+
+def test_what_an_idle_queue_below_the_same_is_guaranteed_stays_free(w: Story) -> None:
+    w.node("n", gpu=8).queue("all", **gpus(deserved=8)).queue("other")
+    w.queue("a", parent="all", **gpus(deserved=2)).queue("b", parent="all", **gpus(deserved=4))
+    w.queue("c", parent="all", **gpus(guarantee=2, deserved=2))
+    w.runs("a", ["n"] * 4, minimum=1, queue="a")
+    w.asks("mine", 4, queue="b")
+    w.expect(["a-0", "a-1"], ["mine"])
+
+
+def test_a_lower_priority_goes_where_only_what_another_queue_is_guaranteed_is_free(w: Story) -> None:
+    w.node("n", gpu=8).queue("mine").queue("idle", **gpus(guarantee=2))
+    w.runs("low", ["n"] * 6, minimum=1, queue="mine")
+    w.asks("high", 2, queue="mine", priority=100)
+    w.expect(["low-0", "low-1"], ["high"])
 
 
 def test_single_pods_leave_what_is_guaranteed_too(w: Story) -> None:

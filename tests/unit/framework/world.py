@@ -16,7 +16,7 @@ from scheduler.cluster.store import Store
 from scheduler.config import PluginConfig, SchedulerConfiguration
 from scheduler.framework.registry import Registry
 from scheduler.model.decisions import Drain, Explain, Place, SetStatus
-from scheduler.model.groups import PodGroup, RoleMinimum, TopologyWish
+from scheduler.model.groups import PodGroup, RoleMinimum
 from scheduler.model.nodes import HOSTNAME, Node, Taint
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.queues import Queue
@@ -24,6 +24,7 @@ from scheduler.model.resources import amounts
 from scheduler.model.snapshot import Snapshot
 from scheduler.model.topology import HyperNode, HyperNodeMember, Level, Topology
 from scheduler.model.verdict import Verdict
+from scheduler.model.wishes import TopologyWish
 
 GPU = "example.com/gpu"
 GI = 2**30

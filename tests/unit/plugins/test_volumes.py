@@ -687,3 +687,97 @@ def test_pods_are_alike_whatever_their_claims_are_called() -> None:
     assert len(world.placed) == 40
     assert world.places[0].steps[0].volume == ""
     assert any(name.startswith("solver_results_total") and "counting" in name for name in result.counters)
+
+
+# -- what victims give back ------------------------------------------------------------------------------------------
+
+
+def test_who_uses_a_claim_for_one_pod_goes_for_who_matters_more_and_nobody_else() -> None:
+    """Forty others would be cheaper victims, and do not help."""
+    world = Storeroom()
+    world.claim("data", volume="v", bound=True, modes=("ReadWriteOncePod",))
+    world.volume("v", available=False, claim="ns/data")
+    for number in range(40):
+        world.running(f"other-{number}", f"n{number % 3}", CPU, priority=1, since=900.0)
+    world.with_claims("user", "data", node="n0", phase="Running", started=True, priority=5, since=10.0)
+    world.with_claims("high", "data", priority=10)
+    world.session()
+    assert world.victims == ["user"]
+    assert list(world.placed) == ["high"]
+    assert world.result is not None
+    assert any("optimal" in name for name in world.result.counters if name.startswith("room_searches_total"))
+
+
+def test_a_claim_for_one_pod_is_not_taken_from_who_matters_as_much() -> None:
+    world = Storeroom()
+    world.claim("data", volume="v", bound=True, modes=("ReadWriteOncePod",))
+    world.volume("v", available=False, claim="ns/data")
+    world.running("other", "n0", CPU, priority=1)
+    world.with_claims("user", "data", node="n0", phase="Running", started=True, priority=10)
+    world.with_claims("high", "data", priority=10)
+    world.session()
+    assert not world.victims
+    assert not world.placed
+
+
+def test_who_uses_a_claim_stays_when_the_minimum_can_do_without_it() -> None:
+    world = Storeroom(1)
+    world.claim("data", volume="v", bound=True, modes=("ReadWriteOncePod",))
+    world.volume("v", available=False, claim="ns/data")
+    world.with_claims("user", "data", node="n0", phase="Running", started=True, priority=5)
+    world.running("other", "n0", shape(cpu=63), priority=1)
+    group = world.group("g", 1)
+    world.member(group, 0, CPU, priority=10, volumes=PodVolumes((PodClaim("data"),)))
+    world.member(group, 1, CPU, priority=10)
+    world.session()
+    first = world.places[0]
+    assert [one.pod for one in first.assignments] == ["g-1"]
+    assert [victim.pod for victim in first.victims] == ["other"]
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["used", "attached"])
+def test_who_uses_the_last_volume_of_a_node_goes_and_not_who_is_cheaper(seen: bool) -> None:
+    world = Storeroom(2)
+    limit(world, 1, "n0", "n1")
+    for number in range(40):
+        world.running(f"other-{number}", f"n{number % 2}", CPU, priority=1, since=900.0)
+    for number, priority in enumerate((5, 7)):
+        name = f"a{number}"
+        world.claim(name, "fast", volume=f"v-{name}", bound=True)
+        world.volume(f"v-{name}", available=False, claim=f"ns/{name}", driver="csi.example.com", handle=f"h-{name}")
+        node = f"n{number}"
+        world.with_claims(f"on-{name}", name, node=node, phase="Running", started=True, priority=priority)
+        if seen:
+            world.tell(feed.AttachmentSet(Attachment(name, name, node, "csi.example.com", f"v-{name}")))
+    world.claim("d", "fast")
+    world.with_claims("high", "d", priority=10)
+    world.session()
+    assert world.victims == ["on-a0"]
+    assert world.placed == {"high": "n0"}
+    assert world.result is not None
+    assert any("optimal" in name for name in world.result.counters if name.startswith("room_searches_total"))
+
+
+def test_a_volume_that_two_pods_use_is_free_when_both_are_gone() -> None:
+    world = Storeroom(1)
+    limit(world, 1, "n0")
+    attached(world, "a")
+    for number in range(2):
+        world.with_claims(f"user-{number}", "a", node="n0", phase="Running", started=True, priority=5)
+    world.running("other", "n0", CPU, priority=1)
+    world.claim("d", "fast")
+    world.with_claims("high", "d", priority=10)
+    world.session()
+    assert world.victims == ["user-0", "user-1"]
+    assert world.placed == {"high": "n0"}
+
+
+def test_a_disk_that_is_attached_directly_is_free_when_its_pod_goes() -> None:
+    world = Storeroom(1)
+    disk = PodVolumes(disks=(Disk("aws", "d"),))
+    world.pod("there", CPU, node="n0", phase="Running", started=True, volumes=disk, priority=5)
+    world.running("other", "n0", CPU, priority=1)
+    world.pod("high", CPU, volumes=disk, priority=10)
+    world.session()
+    assert world.victims == ["there"]
+    assert world.placed == {"high": "n0"}

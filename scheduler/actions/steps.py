@@ -1,0 +1,111 @@
+"""What a group that runs asks for next, decision by decision: lost members, parts that have to start, parts that may,
+then single members above the minimums.
+
+Decided here: how much of a surplus one round hands out, that of parts which may start the first that has room does, and
+how the question of a group is asked anew when an earlier answer is only recalled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scheduler.actions.ask import Ask, make_ask
+from scheduler.actions.attempt import attempt, perform
+from scheduler.actions.gates import gate
+from scheduler.actions.placing import Found, solve
+from scheduler.actions.wants import GROWTH_ROUNDS, has_to_wait
+from scheduler.framework.gangs import Needs, by_role, is_running, needs, startable
+from scheduler.framework.session import Session
+from scheduler.framework.subgroups import Step, repairs, singles, units
+from scheduler.model.groups import GroupState
+from scheduler.model.parts import tree_of
+from scheduler.model.pods import Pod
+from scheduler.model.verdict import Verdict
+
+
+def placed_of(session: Session, state: GroupState) -> dict[str, str]:
+    """Return which waiting members (uid) this session has placed, with their nodes."""
+    places = session.placed_of.get(state.key, ())
+    return {one.uid: one.node for place in places for one in place.assignments}
+
+
+def repairing(session: Session, state: GroupState) -> Iterator[Step]:
+    """Yield what brings a running group back to its minimum."""
+    if state.group.subgroups:
+        yield from repairs(state, placed_of(session, state))
+        return
+    missing = needs(state)
+    pods = by_role(state.waiting, dict(missing.roles), missing.total)
+    if pods:
+        yield Step(pods, len(pods), each=True)
+
+
+def surplus(session: Session, state: GroupState) -> tuple[Pod, ...]:
+    """Return the part of the members above the minimum that is handed out in one round."""
+    pods = session.remaining(state)
+    if state.group.subgroups:
+        open_ = {pod.uid for pod in singles(tree_of(state, placed_of(session, state)))}
+        pods = tuple(pod for pod in pods if pod.uid in open_)
+    return pods[: max(state.group.min_member, -(-len(pods) // GROWTH_ROUNDS))]
+
+
+def next_step(session: Session, state: GroupState) -> Step | None:
+    """Return the first thing that a running group asks for, None when nothing."""
+    first = next(repairing(session, state), None)
+    if first is None and state.group.subgroups:
+        first = next(units(tree_of(state, placed_of(session, state))), None)
+    if first is not None:
+        return first
+    pods = surplus(session, state)
+    return Step(pods, len(pods), each=True) if pods else None
+
+
+def asked_again(session: Session, state: GroupState) -> Ask | Verdict | None:
+    """Return what a waiting group asks for now, or why it may not be placed; None when it asks for nothing."""
+    why = gate(session, state)
+    if why is not None:
+        return why
+    wanted = needs(state)
+    if is_running(state) or not wanted.total:
+        step = next_step(session, state)
+        if step is None:
+            return None
+        return make_ask(session, state, step.pods, Needs(1) if step.each else needs_of(step), each=step.each)
+    pods = startable(state)
+    return make_ask(session, state, pods, wanted) if pods else None
+
+
+def needs_of(step: Step) -> Needs:
+    """Return what a step wants."""
+    return Needs(step.total, lacking=step.lacking)
+
+
+def take(session: Session, state: GroupState, step: Step) -> None:
+    """Place what a step asks for, or note that it has no place."""
+    attempt(session, state, step.pods, needs_of(step), each=step.each)
+
+
+def grow(session: Session, state: GroupState) -> None:
+    """Start one more part of a group as a whole, else hand out a part of its surplus; note what has no place."""
+    blocked: Step | None = None
+    for step in units(tree_of(state, placed_of(session, state))) if state.group.subgroups else ():
+        if _start(session, state, step):
+            return
+        blocked = blocked or step
+    pods = surplus(session, state)
+    if pods:
+        take(session, state, Step(pods, len(pods), each=True))
+    if blocked is not None:
+        take(session, state, blocked)
+
+
+def _start(session: Session, state: GroupState, step: Step) -> bool:
+    """Place a part of a group as a whole; return whether there was room."""
+    ask = make_ask(session, state, step.pods, needs_of(step))
+    if not isinstance(ask, Ask) or session.hooks.allows(state, ask.amounts, session) is not None:
+        return False
+    answer = solve(session, ask)
+    if not isinstance(answer, Found) or has_to_wait(session, state, ask):
+        return False
+    perform(session, ask, answer, each=False)
+    return True

@@ -1,0 +1,181 @@
+"""How many units of each type, and pods of each loose kind, every domain could take, by sums alone, for all domains at
+once. Nothing here says that they do fit; what sums forbid is forbidden.
+
+Items are the types of units, then the loose kinds. Domains are those of the units inside segments, then (where there
+are loose kinds) the unlabelled nodes of each segment as one more domain, which hosts no unit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler.placement.counting import segment_sums
+from scheduler.placement.instance import Instance, Ints
+from scheduler.placement.units import Layout, Unit
+
+
+@dataclass(slots=True, eq=False)
+class Type:
+    """Units that are alike. amounts: pods of each kind of the first of them."""
+
+    units: list[Unit]
+    amounts: dict[int, int]
+
+
+@dataclass(slots=True, eq=False)
+class Capacity:
+    """See the module.
+
+    totals: wanted of each item. needs: items by rows of the instance, in `units` of each row; usable: rows by domains.
+    pods: items by shapes (pods that ask the same and may go to the same nodes); fits: shapes by domains. times: items
+    by domains. nodes, segment: of every domain. alike: equal for domains with the same nodes.
+    """
+
+    instance: Instance
+    amounts: Sequence[int]
+    types: list[Type]
+    loose: list[int]
+    totals: list[int]
+    needs: Ints
+    usable: Ints
+    pods: Ints
+    fits: Ints
+    times: Ints
+    nodes: list[NDArray[np.intp]]
+    segment: Ints
+    alike: list[int]
+
+    @classmethod
+    def of(cls, instance: Instance, wanted: Sequence[int]) -> Capacity | None:
+        """Return the capacities; None where rules join domains, or units have different levels.
+
+        wanted: pods of each demand, of a unit that may be left out those that it has when it is placed.
+        """
+        amounts = [sum(wanted[d] for d in kind.members) for kind in instance.kinds]
+        layout = Layout.of(instance, amounts)
+        if layout is None or not _local(instance):
+            return None
+        units = [unit for unit in layout.units if any(amounts[kind] for kind in unit.kinds)]
+        if not units or any(unit.ids is not units[0].ids for unit in units):
+            return None
+        types: dict[int, Type] = {}
+        for unit in units:
+            one = types.setdefault(unit.type, Type([], {kind: amounts[kind] for kind in unit.kinds if amounts[kind]}))
+            one.units.append(unit)
+        loose = [kind for kind in layout.loose if amounts[kind]]
+        items = [one.amounts for one in types.values()] + [{kind: 1} for kind in loose]
+        totals = [len(one.units) for one in types.values()] + [amounts[kind] for kind in loose]
+        domain, segment, labelled = _domains(instance, units[0].ids, loose=bool(loose))
+        needs, usable = _amounts(instance, items, domain, segment.size)
+        pods, fits = _shapes(instance, items, totals, domain, segment.size)
+        times = np.repeat(np.array(totals, dtype=np.int64)[:, None], segment.size, axis=1)
+        for per, room in ((needs, usable), (pods, fits)):
+            for item, column in zip(*np.nonzero(per), strict=True):
+                np.minimum(times[item], room[column] // per[item, column], out=times[item])
+        times[: len(types), ~labelled] = 0
+        order = np.argsort(domain, kind="stable")
+        starts = np.searchsorted(domain[order], np.arange(segment.size + 1))
+        nodes = [order[starts[place] : starts[place + 1]] for place in range(segment.size)]
+        apart = any(unit.inner for unit in units)
+        alike = _alike(instance, items, nodes, apart=apart)
+        return cls(
+            instance,
+            amounts,
+            list(types.values()),
+            loose,
+            totals,
+            needs,
+            usable,
+            pods,
+            fits,
+            times,
+            nodes,
+            segment,
+            alike,
+        )
+
+    def alive(self) -> NDArray[np.bool_]:
+        """Return which segments have room for all items, each alone."""
+        count = self.instance.segment_count
+        sums = np.array([segment_sums(row, self.segment, count) for row in self.times])
+        return np.asarray((sums >= np.array(self.totals)[:, None]).all(axis=0))
+
+
+def _local(instance: Instance) -> bool:
+    """Whether no rule joins domains."""
+    crossing = (instance.domain_limits, instance.spreads, instance.follows, instance.few, instance.multiples)
+    return not any(crossing) and all(part.ids is None for part in instance.exclusions)
+
+
+def _domains(instance: Instance, ids: Ints, *, loose: bool) -> tuple[Ints, Ints, NDArray[np.bool_]]:
+    """Return the domain of every node (-1: none), and of every domain its segment and whether it has a label."""
+    segments = instance.segment_ids()
+    width = int(ids.max(initial=-1)) + 2
+    inside = (segments >= 0) & ((ids >= 0) | loose)
+    joint = np.where(inside, segments * width + ids + 1, -1)
+    numbers, place = np.unique(joint, return_inverse=True)
+    skip = int(numbers.size > 0 and int(numbers[0]) < 0)
+    numbers = numbers[skip:]
+    return place.astype(np.int64) - skip, numbers // width, numbers % width > 0
+
+
+def _amounts(instance: Instance, items: list[dict[int, int]], domain: Ints, count: int) -> tuple[Ints, Ints]:
+    needs = np.zeros((len(items), len(instance.rows)), dtype=np.int64)
+    usable = np.zeros((len(instance.rows), count), dtype=np.int64)
+    for row in range(len(instance.rows)):
+        asking = sorted({kind for need in items for kind in need if row in instance.kinds[kind].rows})
+        if not asking:
+            continue
+        unit = math.gcd(*(int(instance.kinds[kind].need[row]) for kind in asking))
+        hosts = np.logical_or.reduce([instance.kinds[kind].cap > 0 for kind in asking])
+        usable[row] = segment_sums(np.where(hosts, instance.free[row] // unit, 0), domain, count)
+        for item, need in enumerate(items):
+            needs[item, row] = sum(int(instance.kinds[kind].need[row]) // unit * pods for kind, pods in need.items())
+    return needs, usable
+
+
+def _shapes(
+    instance: Instance, items: list[dict[int, int]], totals: list[int], domain: Ints, count: int
+) -> tuple[Ints, Ints]:
+    shapes: dict[tuple[bytes, bytes], list[int]] = {}
+    for kind in sorted({kind for need in items for kind in need}):
+        one = instance.kinds[kind]
+        shapes.setdefault((one.need.tobytes(), (one.cap > 0).tobytes()), []).append(kind)
+    pods = np.zeros((len(items), len(shapes)), dtype=np.int64)
+    fits = np.zeros((len(shapes), count), dtype=np.int64)
+    for place, group in enumerate(shapes.values()):
+        one = instance.kinds[group[0]]
+        for item, need in enumerate(items):
+            pods[item, place] = sum(need.get(kind, 0) for kind in group)
+        most = int((pods[:, place] * np.array(totals)).sum())
+        room = np.where(one.cap > 0, most, 0)
+        for row in one.rows:
+            np.minimum(room, instance.free[row] // one.need[row], out=room)
+        fits[place] = segment_sums(room, domain, count)
+    return pods, fits
+
+
+def _alike(instance: Instance, items: list[dict[int, int]], nodes: list[NDArray[np.intp]], *, apart: bool) -> list[int]:
+    """Return a number for each domain; those of one number have the same nodes. apart: none has."""
+    if apart:
+        return list(range(len(nodes)))
+    caps = {
+        instance.kinds[kind].cap.tobytes(): instance.kinds[kind].cap
+        for kind in sorted({k for one in items for k in one})
+    }
+    rows = [instance.free, *(cap[None, :] for cap in caps.values())]
+    rows.extend(pool.free for pool in instance.pools.values())
+    rows.extend(part.pays[None, :].astype(np.int64) for part in instance.shared)
+    table = np.concatenate(rows)
+    numbers: dict[tuple[int, bytes], int] = {}
+    found = []
+    for here in nodes:
+        columns = table[:, here]
+        key = (here.size, columns[:, np.lexsort(columns[::-1])].tobytes())
+        found.append(numbers.setdefault(key, len(numbers)))
+    return found

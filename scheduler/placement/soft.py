@@ -1,0 +1,112 @@
+"""One-domain rules that are preferred: kept as far as that costs no pod, level by level.
+
+Decided here: all of them are tried first, then all but those of the finest level, and so on; of the level at which that
+succeeds, dropped rules of other demands are taken back as far as a few tries allow. Where the pods cannot be in one
+domain of a level, they are in few: for one kind by the order in which nodes are filled, else by trying small numbers.
+Preferring is best effort: only the quick steps are asked, so that it costs about as much as the rules would if hard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from scheduler.placement.between import domain_ids
+from scheduler.placement.problem import (
+    NODE,
+    AtMostDomains,
+    Infeasible,
+    Method,
+    Placement,
+    PlacementProblem,
+    Rule,
+    Within,
+    all_demands,
+)
+
+Solve: TypeAlias = Callable[[PlacementProblem, Collection[Method]], Placement | Infeasible]
+_QUICK: tuple[Method, ...] = ("counting", "greedy", "master")
+_TAKEN_BACK = 6
+"""So many tries are made to take dropped rules back."""
+_FEW = 3
+"""So many numbers of domains are tried, from two on, where one is not enough."""
+
+
+def kept(problem: PlacementProblem, placement: Placement) -> tuple[int, ...]:
+    """Return the numbers of the rules that are preferred and hold."""
+    found = []
+    for number, rule in enumerate(problem.rules):
+        if isinstance(rule, Within) and not rule.hard:
+            nodes = {node for d in all_demands(problem, rule.demands) for node, _ in placement.counts[d]}
+            ids = nodes if rule.level == NODE else {int(problem.nodes.domains[rule.level][node]) for node in nodes}
+            if len(ids) <= 1 and -1 not in ids:
+                found.append(number)
+    return tuple(found)
+
+
+def preferring(problem: PlacementProblem, methods: Collection[Method], solve: Solve) -> Placement | Infeasible:
+    """Return the answer that keeps what it can of the rules that are not hard."""
+    soft = [rule for rule in problem.rules if isinstance(rule, Within) and not rule.hard]
+    if not soft:
+        return solve(problem, methods)
+    width = {rule.level: int(domain_ids(problem, rule.level).max(initial=-1)) for rule in soft}
+    soft.sort(key=lambda rule: width[rule.level])
+    quick = [method for method in methods if method in _QUICK]
+    plain = solve(problem, methods) if problem.maximize else None
+    if isinstance(plain, Infeasible):
+        return plain
+
+    def tried(chosen: Sequence[Within], more: tuple[Rule, ...] = ()) -> Placement | None:
+        answer = solve(replace(problem, rules=(*_hardened(problem.rules, chosen), *more)), quick)
+        if isinstance(answer, Infeasible) or (plain is not None and answer.total < plain.total):
+            return None
+        return answer if plain is None else replace(answer, optimal=plain.optimal)
+
+    for level in sorted(set(width.values()), reverse=True):
+        chosen = [rule for rule in soft if width[rule.level] <= level]
+        answer = tried(chosen)
+        if answer is not None:
+            dropped = [rule for rule in soft if width[rule.level] > level]
+            return _taken_back(chosen, dropped, answer, tried) or answer
+    answer = _taken_back([], soft, plain, tried) if len({rule.demands for rule in soft}) > 1 else plain
+    if answer is None or answer is plain:
+        answer = _in_few(problem, soft[0], tried) or answer
+    return answer if answer is not None else solve(problem, methods)
+
+
+def _hardened(rules: tuple[Rule, ...], chosen: Sequence[Within]) -> tuple[Rule, ...]:
+    chosen_ids = {id(rule) for rule in chosen}
+    return tuple(
+        Within(rule.level, True, rule.demands) if isinstance(rule, Within) and id(rule) in chosen_ids else rule
+        for rule in rules
+    )
+
+
+def _taken_back(
+    chosen: list[Within], dropped: list[Within], answer: Placement | None, tried: Callable[..., Placement | None]
+) -> Placement | None:
+    """Take dropped rules back, half of them at a time; rules of all demands are not among those tried again."""
+    waiting = [dropped[: len(dropped) // 2], dropped[len(dropped) // 2 :]] if len(dropped) > 1 else []
+    for _ in range(_TAKEN_BACK):
+        if not waiting:
+            break
+        some = waiting.pop(0)
+        more = tried([*chosen, *some])
+        if more is not None:
+            chosen, answer = [*chosen, *some], more
+        elif len(some) > 1:
+            waiting.extend([some[: len(some) // 2], some[len(some) // 2 :]])
+    return answer
+
+
+def _in_few(problem: PlacementProblem, rule: Within, tried: Callable[..., Placement | None]) -> Placement | None:
+    """Return pods of several demands in few domains of the widest level."""
+    several = len(all_demands(problem, rule.demands)) > 1
+    if not several or any(isinstance(other, Within) and other.hard and other.demands for other in problem.rules):
+        return None
+    for limit in range(2, 2 + _FEW):
+        answer = tried([], (AtMostDomains(rule.level, limit, rule.demands),))
+        if answer is not None:
+            return answer
+    return None

@@ -1,0 +1,191 @@
+"""How long gangs with a topology take at 5,000 nodes x 8 GPUs in zones, blocks and racks.
+
+Run: python -m tests.perf.bench --only topology
+
+The gangs of sub-groups differ in everything that their seed decides: how many kinds of sub-groups, which of six roles
+each has, and how much of a block they take, from a fifth to more than there is. Each is asked once, as it would be. The
+cluster is four fifths full, so that most blocks and racks cannot take them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from scheduler.placement import (
+    Demand,
+    Infeasible,
+    NodeView,
+    Part,
+    Parts,
+    Placement,
+    PlacementProblem,
+    Segments,
+    Within,
+    place,
+)
+from tests.perf import usage
+from tests.perf.bench_engine import cluster, demand
+from tests.perf.report import Row, say
+
+ROLES = (("launcher", 0, 4, 16), ("trainer", 8, 64, 512), ("worker", 4, 24, 192))
+ROLES += (("rollout", 2, 12, 96), ("actor", 1, 6, 48), ("loader", 0, 12, 64))
+SUBGROUPS = 12
+BLOCK = 128
+GANGS = 200
+
+
+def tree(seed: int) -> NodeView:
+    """Nodes in racks of 16, blocks of 8 racks, zones of 14 blocks."""
+    nodes = cluster(seed)
+    block = nodes.domains["block"]
+    return replace(nodes, domains={**nodes.domains, "zone": (block // 14).astype(np.int32)})
+
+
+def subgrouped(nodes: NodeView, seed: int) -> PlacementProblem:
+    """A gang of 12 sub-groups of up to six roles, each in one rack, all in one block."""
+    random = np.random.default_rng(seed)
+    share = random.uniform(0.2, 1.05) * float(nodes.free[0].sum()) / len(nodes.names) * BLOCK / SUBGROUPS
+    kinds = []
+    for _ in range(int(random.integers(1, 7))):
+        counts = random.integers(0, 4, len(ROLES))
+        counts[1] = counts[1] > 2
+        counts[int(random.integers(2, len(ROLES)))] += 1
+        gpus = sum(int(count) * role[1] for count, role in zip(counts, ROLES, strict=True))
+        kinds.append(np.maximum(np.round(counts * min(1.5, share / max(1, gpus))).astype(int), counts > 0))
+    demands: list[Demand] = []
+    rules: list[Within] = [Within("block")]
+    for group in range(SUBGROUPS):
+        mine = []
+        for count, (name, gpus, cores, gib) in zip(kinds[group % len(kinds)].tolist(), ROLES, strict=True):
+            if count:
+                mine.append(len(demands))
+                demands.append(demand(f"{group:02}-{name}", gpus, cores, gib, count))
+        rules.append(Within("rack", True, tuple(mine)))
+    return PlacementProblem(nodes, tuple(demands), tuple(rules))
+
+
+def some_of(problem: PlacementProblem, least: int) -> PlacementProblem:
+    """The same gang, of which so many sub-groups are enough."""
+    groups = [rule.demands for rule in problem.rules if isinstance(rule, Within) and rule.demands is not None]
+    parts = []
+    for group in groups:
+        inner = tuple(Part((d,), problem.demands[d].count) for d in group)
+        parts.append(Part(group, sum(problem.demands[d].count for d in group), inner, len(inner)))
+    demands = tuple(replace(one, minimum=0) for one in problem.demands)
+    return replace(problem, demands=demands, rules=(*problem.rules, Parts(tuple(parts), least)))
+
+
+def _timed(problem: PlacementProblem) -> tuple[float, Placement | Infeasible]:
+    began = time.perf_counter()
+    answer = place(problem)
+    return (time.perf_counter() - began) * 1e3, answer
+
+
+def _identical(views: list[NodeView]) -> Row:
+    walls = []
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        gpus, cores = int(random.integers(0, 3)), int(random.integers(1, 5))
+        asked = demand("w", gpus, cores, 8 * cores, 64)
+        wall, _ = _timed(PlacementProblem(views[seed % len(views)], (asked,), (Within("rack"),)))
+        walls.append(wall)
+    text = f"{np.median(walls):.2f} ms, worst {max(walls):.2f} ms"
+    return Row("topology: 64 identical pods in one rack", text, "< 5 ms", bool(np.median(walls) < 5), usage.machine())
+
+
+def _subgroups(views: list[NodeView], gangs: int, least: int | None) -> list[Row]:
+    walls, proofs, answers = [], [], Counter[str]()
+    for seed in range(gangs):
+        problem = subgrouped(views[seed % len(views)], seed)
+        if least is not None:
+            problem = some_of(problem, least)
+        wall, answer = _timed(problem)
+        walls.append(wall)
+        if isinstance(answer, Placement):
+            answers[answer.method] += 1
+            continue
+        answers["no, proven" if answer.proven else "not known"] += 1
+        proofs.append(wall)
+    name = "12 sub-groups" if least is None else f"{least} of 12 sub-groups"
+    told = ", ".join(f"{count} {how}" for how, count in sorted(answers.items()))
+    middle, last = float(np.median(walls)), float(np.percentile(walls, 99))
+    rows = [
+        Row(
+            f"topology: {name} of 6 roles, each in a rack, one block ({gangs} gangs: {told})",
+            f"median {middle:.0f} ms, p99 {last:.0f} ms",
+            "median < 100 ms, p99 < 500 ms, all certain",
+            middle < 100 and last < 500 and not answers["not known"],
+            usage.machine(),
+        )
+    ]
+    if least is None and proofs:
+        text = f"median {np.median(proofs):.0f} ms, worst {max(proofs):.0f} ms"
+        met = float(np.median(proofs)) < 200
+        rows.append(
+            Row(f"topology: proof that no block holds them ({len(proofs)})", text, "< 200 ms", met, usage.machine())
+        )
+    return rows
+
+
+def _pending(nodes: NodeView, gangs: int) -> Row:
+    """Many gangs, nearly all different, one after the other; what is placed is taken off what is free."""
+    random = np.random.default_rng(3)
+    free, slots = nodes.free.copy(), nodes.slots.copy()
+    wall, placed = 0.0, 0
+    for number in range(gangs):
+        gpus, count = int(random.choice([1, 2, 4, 8])), int(random.integers(2, 65))
+        asked = demand(f"gang-{number}", gpus, 6 * gpus, 48 * gpus, count)
+        level = str(random.choice(["rack", "rack", "block", "zone"]))
+        rules = [
+            [Within(level)],
+            [Within("rack", False), Within("block", False)],
+            [Within("block"), Within("rack", False)],
+        ]
+        rules.append([Within(level), Segments("", 2)])
+        chosen = tuple(rules[int(random.choice([0, 0, 0, 1, 2, 3]))])
+        view = replace(nodes, free=free, slots=slots)
+        spent, answer = _timed(PlacementProblem(view, (asked,), chosen))
+        wall += spent
+        if isinstance(answer, Placement):
+            placed += 1
+            free, slots = free.copy(), slots.copy()
+            for node, pods in answer.counts[0]:
+                free[:, node] -= asked.requests * pods
+                slots[node] -= pods
+    name = f"topology: {gangs} pending gangs decided one after the other ({placed} placed)"
+    return Row(
+        name, f"{wall / 1e3:.2f} s, {wall / gangs:.2f} ms each", "< 2 ms each", wall / gangs < 2, usage.machine()
+    )
+
+
+def _soft(views: list[NodeView]) -> Row:
+    hard, soft = [], []
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        asked = demand("w", int(random.integers(0, 9)), 4, 32, int(random.integers(4, 129)))
+        view = views[seed % len(views)]
+        for walls, strict in ((hard, True), (soft, False)):
+            levels = ("zone", "block", "rack")
+            walls.append(_timed(PlacementProblem(view, (asked,), tuple(Within(one, strict) for one in levels)))[0])
+    text = f"preferred {np.mean(soft):.2f} ms, required {np.mean(hard):.2f} ms"
+    met = bool(np.mean(soft) < max(5.0, 3 * float(np.mean(hard))))
+    return Row("topology: three levels preferred against required", text, "< 5 ms or 3 times", met, usage.machine())
+
+
+def rows(quick: bool) -> list[Row]:
+    """Return the figures. quick: fewer gangs."""
+    views = [tree(seed) for seed in (7, 8, 9)]
+    gangs = GANGS // 10 if quick else GANGS
+    place(subgrouped(views[0], 0))
+    say("topology")
+    return [
+        _identical(views),
+        *_subgroups(views, gangs, None),
+        *_subgroups(views, gangs // 4, 9),
+        _pending(views[0], 100 if quick else 1000),
+        _soft(views),
+    ]

@@ -1,0 +1,329 @@
+"""Sub-groups and domains, from objects to placements."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler.model.affinity import LabelSelector, Requirement
+from scheduler.model.groups import PodGroup, SubGroup
+from scheduler.model.verdict import Code, Verdict
+from scheduler.model.wishes import PodWish, TopologyWish
+from scheduler.observe.explain import sentence
+from tests.unit.framework.world import World, shape, with_plugins
+
+PLUGINS = ["gang", "predicates", "topology"]
+
+
+def world() -> World:
+    made = World(config=with_plugins(PLUGINS))
+    made.sessions = type(made.sessions)(made.config, made.registry, check=True)
+    return made
+
+
+def racks(w: World, *sizes: tuple[int, ...], block: str = "") -> World:
+    """Rack number i has nodes of so many GPUs each; their names are rI-J."""
+    for number, nodes in enumerate(sizes):
+        for at, gpu in enumerate(nodes):
+            labels = {"rack": f"r{number}"} | ({"block": block} if block else {})
+            w.node(f"r{number}-{at}", gpu=gpu, labels=labels)
+    return w
+
+
+def rack_of(node: str) -> str:
+    return node.partition("-")[0]
+
+
+def tree(*subgroups: SubGroup, least: int | None = None, topology: TopologyWish | None = None) -> dict[str, object]:
+    return {"subgroups": subgroups, "min_subgroups": least, "topology": topology}
+
+
+def members(w: World, group: PodGroup, role: str, count: int, *, gpu: int = 1, **fields: object) -> None:
+    for number in range(count):
+        w.pod(f"{role}-{number}", shape(gpu=gpu), namespace="ns", group=group.key, role=role, index=number, **fields)
+
+
+def by_part(w: World) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for pod, node in sorted(w.placed.items()):
+        found.setdefault(pod.rpartition("-")[0], []).append(rack_of(node))
+    return found
+
+
+def told(w: World, name: str) -> Verdict:
+    found = w.verdict(name)
+    assert found is not None
+    return found
+
+
+RACK = TopologyWish(required="rack")
+
+
+def test_each_part_is_in_a_rack_of_its_own_choice_and_both_start_together() -> None:
+    w = racks(world(), (2, 2), (2, 2))
+    group = w.group("g", 6, **tree(SubGroup("a", 3, topology=RACK), SubGroup("b", 3, topology=RACK)))
+    members(w, group, "a", 3)
+    members(w, group, "b", 3)
+    w.session()
+    found = by_part(w)
+    assert len(set(found["a"])) == len(set(found["b"])) == 1
+    assert set(found["a"]) != set(found["b"])
+
+
+def test_the_part_that_only_one_rack_can_hold_gets_it_whoever_is_named_first() -> None:
+    w = world()
+    for number in range(2):
+        for at in range(2):
+            labels = {"rack": f"r{number}"} | ({"fast": "yes"} if number == 0 else {})
+            w.node(f"r{number}-{at}", gpu=2, labels=labels)
+    group = w.group("g", 8, **tree(SubGroup("x", 4, topology=RACK), SubGroup("y", 4, topology=RACK)))
+    members(w, group, "x", 4)
+    for number in range(4):
+        fast = shape(gpu=1, node_selector=(("fast", "yes"),))
+        w.pod(f"y-{number}", fast, namespace="ns", group=group.key, role="y", index=number)
+    w.session()
+    assert by_part(w) == {"x": ["r1"] * 4, "y": ["r0"] * 4}
+
+
+def test_of_several_parts_that_suffice_the_one_that_fits_is_chosen() -> None:
+    w = racks(world(), (2,))
+    group = w.group("g", 1, **tree(SubGroup("a", 1), SubGroup("b", 1), least=1))
+    members(w, group, "a", 1, gpu=4)
+    members(w, group, "b", 1, gpu=2)
+    w.session()
+    assert list(w.placed) == ["b-0"]
+
+
+def test_a_part_that_cannot_be_complete_does_not_stand_in_the_way_of_another() -> None:
+    w = racks(world(), (2,))
+    group = w.group("g", 1, **tree(SubGroup("a", 2), SubGroup("b", 1), least=1))
+    members(w, group, "a", 1)
+    members(w, group, "b", 1)
+    w.session()
+    assert list(w.placed) == ["b-0"]
+
+
+def test_shards_by_label_value_start_two_of_three_and_the_third_later_as_a_whole() -> None:
+    w = racks(world(), (4,), (4,), (3,))
+    shard = SubGroup("shard", 4, 2, None, ("id",), RACK)
+    group = w.group("g", 8, **tree(shard))
+    for one in "abc":
+        members(w, group, one, 4, labels=(("id", one),))
+    w.session()
+    found = by_part(w)
+    assert len(found) == 2
+    assert all(len(racks_) == 4 and len(set(racks_)) == 1 for racks_ in found.values())
+    w.carry_out()
+    w.session(later=1)
+    assert w.placed == {}
+    w.node("r2-1", gpu=1, labels={"rack": "r2"})
+    w.session(later=1)
+    assert sorted(by_part(w).values()) == [["r2"] * 4]
+    assert [(place.minimum, len(place.assignments)) for place in w.places] == [(4, 4)]
+
+
+def test_a_lost_member_comes_back_to_the_rack_of_its_part_or_waits_with_that_reason() -> None:
+    w = racks(world(), (2,), (2,))
+    group = w.group("g", 4, **tree(SubGroup("a", 2, topology=RACK), SubGroup("b", 2, topology=RACK)))
+    members(w, group, "a", 2)
+    members(w, group, "b", 2)
+    w.session()
+    w.carry_out()
+    w.session(later=1)
+    home = rack_of(next(pod.node for pod in w.pods.values() if pod.name == "a-0"))
+    w.drop_pod("a-1")
+    w.running("hog", f"{home}-0", shape(gpu=1))
+    w.node("r9-0", gpu=8, labels={"rack": "r9"})
+    w.pod("a-1b", shape(gpu=1), group=group.key, role="a", index=1)
+    w.session(later=1)
+    assert w.placed == {}
+    assert told(w, "g").code is Code.TOPOLOGY
+    w.drop_pod("hog")
+    w.session(later=1)
+    assert w.placed == {"a-1b": f"{home}-0"}
+
+
+def test_a_part_that_lost_all_its_members_starts_again_as_a_whole() -> None:
+    w = racks(world(), (2,), (2,))
+    group = w.group("g", 4, **tree(SubGroup("a", 2, topology=RACK), SubGroup("b", 2, topology=RACK)))
+    members(w, group, "a", 2)
+    members(w, group, "b", 2)
+    w.session()
+    w.carry_out()
+    w.session(later=1)
+    for number in range(2):
+        w.drop_pod(f"b-{number}")
+    members(w, group, "b", 1)
+    w.session(later=1)
+    assert w.placed == {}
+    w.pod("b-1", shape(gpu=1), group=group.key, role="b", index=1)
+    w.session(later=1)
+    assert sorted(w.placed) == ["b-0", "b-1"]
+    assert [place.minimum for place in w.places] == [2]
+
+
+def test_surplus_members_of_a_part_come_after_parts_that_could_start() -> None:
+    w = racks(world(), (4,))
+    group = w.group("g", 2, **tree(SubGroup("a", 2), SubGroup("b", 2), least=1))
+    members(w, group, "a", 3)
+    members(w, group, "b", 2)
+    w.session()
+    assert len(w.placed) == 2
+    w.carry_out()
+    w.session(later=1)
+    first = {pod.name.partition("-")[0] for pod in w.pods.values() if pod.node}
+    second = {name.partition("-")[0] for name in w.placed}
+    assert sorted((first, second), key=min) == [{"a"}, {"b"}]
+    assert len(w.placed) == 2
+
+
+def test_a_tree_of_parts_needs_so_many_of_each_branch() -> None:
+    w = racks(world(), (8,))
+    parts = (
+        SubGroup("ab", min_subgroups=1), SubGroup("ab/a", 2), SubGroup("ab/b", 2), SubGroup("c", 1),
+    )  # fmt: skip
+    group = w.group("g", 1, **tree(*parts))
+    members(w, group, "a", 1)
+    members(w, group, "b", 2)
+    members(w, group, "c", 1, gpu=4)
+    w.session()
+    assert {name.partition("-")[0] for name in w.placed} == {"b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("subgroups", "least", "counts", "says"),
+    [
+        ((SubGroup("a", 2), SubGroup("b", 2)), None, {"a": 2, "b": 1}, "1 of 2 members of sub-group b exist"),
+        ((SubGroup("a", 2), SubGroup("b", 2), SubGroup("c", 2)), 2, {"a": 2, "b": 1}, "1 of 2 sub-groups"),
+        (
+            (SubGroup("x", min_subgroups=2), SubGroup("x/a", 1), SubGroup("x/b", 1)),
+            None,
+            {"a": 1},
+            "0 of 1 member of sub-group x/b exists",
+        ),
+    ],
+)
+def test_what_is_missing_names_the_part(
+    subgroups: tuple[SubGroup, ...], least: int | None, counts: dict[str, int], says: str
+) -> None:
+    w = racks(world(), (8,))
+    group = w.group("g", 1, **tree(*subgroups, least=least))
+    for role, count in counts.items():
+        members(w, group, role, count)
+    w.session()
+    assert w.placed == {}
+    assert says in sentence(told(w, "g"))
+
+
+def test_a_pod_in_two_parts_stops_its_group_and_nobody_else() -> None:
+    w = racks(world(), (8,))
+    every = LabelSelector((Requirement("app", "Exists"),))
+    parts = (SubGroup("a", 1, selector=every, field="spec.subGroups[0]"), SubGroup("b", 1, selector=every, field="f"))
+    group = w.group("g", 1, **tree(*parts))
+    members(w, group, "x", 1, labels=(("app", "y"),))
+    w.gang("other", 2)
+    w.session()
+    assert w.placed_of("other") == ["other-0", "other-1"]
+    verdict = told(w, "g")
+    assert (verdict.code, verdict.fact("field")) == (Code.MISCONFIGURED, "f")
+    assert "pod x-0 is in two sub-groups: spec.subGroups[0] (a) and f (b)" in str(verdict.fact("message"))
+
+
+def test_members_that_straddle_racks_are_left_alone_and_nobody_joins_them() -> None:
+    w = racks(world(), (4,), (4,))
+    group = w.gang("g", 2, topology="rack")
+    w.session()
+    w.carry_out()
+    home = {pod.node for pod in w.pods.values()}.pop()
+    w.running("stray", "r1-0" if home == "r0-0" else "r0-0", group=group.key)
+    w.member(group, 7)
+    w.session(later=1)
+    assert w.placed == {}
+    assert "its running members are in several (r0, r1)" in sentence(told(w, "g"))
+
+
+def test_at_most_so_many_racks_counts_those_where_members_run() -> None:
+    w = racks(world(), (2,), (2,), (2,))
+    group = w.group("g", 4, topology=TopologyWish(at_most=(("rack", 2),)))
+    for number in range(4):
+        w.member(group, number)
+    w.session()
+    assert len({rack_of(node) for node in w.placed.values()}) == 2
+    w.carry_out()
+    w.member(group, 9)
+    w.session(later=1)
+    assert w.placed == {}
+
+
+def test_segments_fill_racks_in_multiples() -> None:
+    w = racks(world(), (3,), (3,), (2,))
+    group = w.group("g", 4, topology=TopologyWish(segments=((2, "rack"),)))
+    for number in range(4):
+        w.member(group, number)
+    w.session()
+    counts = [rack_of(node) for node in w.placed.values()]
+    assert sorted(counts.count(rack) for rack in set(counts)) == [2, 2]
+
+
+def test_replicas_of_a_service_spread_over_racks() -> None:
+    w = racks(world(), (8,), (8,), (8,))
+    replicas = tuple(SubGroup(f"replica-{number}", 2, topology=RACK) for number in range(3))
+    group = w.group("g", 6, **tree(*replicas, topology=TopologyWish(apart=(("rack", 1),))))
+    for one in replicas:
+        members(w, group, one.name, 2)
+    w.session()
+    found = by_part(w)
+    assert sorted(racks_[0] for racks_ in found.values()) == ["r0", "r1", "r2"]
+
+
+def test_an_exclusive_rack_is_shared_with_nobody_who_is_exclusive_too() -> None:
+    w = racks(world(), (8,), (8,))
+    alone = TopologyWish(required="rack", exclusive="rack")
+    for name in ("one", "two", "three"):
+        group = w.group(name, 2, topology=alone)
+        for number in range(2):
+            w.member(group, number)
+    w.gang("plain", 4)
+    w.session()
+    homes = {name: {rack_of(w.placed[pod]) for pod in w.placed_of(name)} for name in ("one", "two", "three")}
+    assert sorted(map(sorted, homes.values())) == [[], ["r0"], ["r1"]]
+    assert len(w.placed_of("plain")) == 4
+    assert told(w, next(name for name, found in homes.items() if not found)).code is Code.TOPOLOGY
+
+
+def test_what_pods_say_about_domains_holds_for_their_owners_gang() -> None:
+    w = racks(world(), (2, 1), (2, 2))
+    owner = {"owner_uid": "job", "owner_name": "job", "owner_kind": "Job", "min_member": 4}
+    wish = PodWish(TopologyWish(required="rack", field="metadata.annotations[x]"))
+    for number in range(4):
+        w.pod(f"p-{number}", index=number, wish=wish, **owner)
+    w.session()
+    assert {rack_of(node) for node in w.placed.values()} == {"r1"}
+
+
+def test_pod_sets_of_one_gang_each_get_their_own_domain() -> None:
+    w = racks(world(), (2,), (3,))
+    owner = {"owner_uid": "job", "owner_name": "job", "owner_kind": "JobSet", "min_member": 5}
+    for podset, count in (("driver", 2), ("worker", 3)):
+        for number in range(count):
+            wish = PodWish(TopologyWish(required="rack"), podset)
+            w.pod(f"{podset}-{number}", index=number, wish=wish, **owner)
+    w.session()
+    assert by_part(w) == {"driver": ["r0"] * 2, "worker": ["r1"] * 3}
+
+
+def test_a_running_gang_is_not_broken_below_what_its_parts_need() -> None:
+    config = with_plugins(["priority", "gang"], ["queues", "predicates", "topology"])
+    w = World(config=config)
+    w.sessions = type(w.sessions)(w.config, w.registry, check=True)
+    racks(w, (4,))
+    group = w.group("g", 1, **tree(SubGroup("a", 2), SubGroup("b", 1)))
+    members(w, group, "a", 2)
+    members(w, group, "b", 2)
+    w.session()
+    w.carry_out()
+    w.session(later=1)
+    w.carry_out()
+    assert sum(bool(pod.node) for pod in w.pods.values()) == 4
+    w.pod("vip", shape(gpu=1), priority=100)
+    w.session(later=100)
+    assert [name.partition("-")[0] for name in w.victims] == ["b"]
