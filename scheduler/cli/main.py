@@ -73,6 +73,7 @@ class Kind(enum.StrEnum):
     QUEUES = "queues"
     NODES = "nodes"
     REQUESTS = "requests"
+    TOPOLOGY = "topology"
 
 
 SnapshotFile = Annotated[
@@ -87,6 +88,10 @@ Names = Annotated[
     ),
 ]
 ToldOption = Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")]
+Level = Annotated[str | None, typer.Option("--level", help="The narrowest level that is shown.")]
+Resource = Annotated[
+    str | None, typer.Option("--resource", help="What is counted; default: the GPUs of which there are most, else cpu.")
+]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="table, wide, json, yaml or name.")]
 
 
@@ -171,15 +176,26 @@ def playground(
 
 @app.command()
 def get(
-    kind: Annotated[Kind, typer.Argument(help="groups, queues, nodes or requests.")],
+    kind: Annotated[Kind, typer.Argument(help="groups, queues, nodes, requests or topology.")],
     name: Annotated[str | None, typer.Argument(help="One object.")] = None,
     namespace: Namespace = None,
     all_namespaces: AllNamespaces = False,
     output: OutputOption = Output.TABLE,
+    level: Level = None,
+    resource: Resource = None,
+    file: SnapshotFile = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """List groups, queues, nodes or bind requests, whatever dialect they are written in."""
+    """List groups, queues, nodes, bind requests or topologies, whatever dialect they are written in."""
+    if kind is Kind.TOPOLOGY:
+        from scheduler.cli.picture import Source
+        from scheduler.cli.topology import show
+
+        raise typer.Exit(show(name, level, resource, Source(kubeconfig, context, file), output.value))
+    for option, value in (("--level", level), ("--resource", resource), ("--snapshot", file)):
+        if value is not None:
+            raise typer.BadParameter(f"{option} is for `get topology`")
     from scheduler.cli.get import list_objects
 
     raise typer.Exit(
@@ -262,6 +278,23 @@ def prio(
 
     source = _source(kubeconfig, context, file, config, scheduler_name)
     raise typer.Exit(show(group, namespace, source, output.value))
+
+
+@app.command()
+def topology(
+    plot: Annotated[Path, typer.Option("--plot", help="File to write, .svg or .png.", dir_okay=False)],
+    name: Annotated[str | None, typer.Argument(help="Which one, where there are several.")] = None,
+    level: Level = None,
+    resource: Resource = None,
+    file: SnapshotFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Draw a topology: a box for each domain, a square for each node, the darker the less is free there."""
+    from scheduler.cli.picture import Source
+    from scheduler.cli.topology import plot as draw
+
+    raise typer.Exit(draw(name, level, resource, Source(kubeconfig, context, file), plot))
 
 
 @app.command()

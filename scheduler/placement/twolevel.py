@@ -24,6 +24,8 @@ from scheduler.placement.problem import Method
 from scheduler.placement.standing import holds
 from scheduler.placement.units import Layout
 
+_SMALL = 1000
+"""Up to so many integers, the model of nodes decides a domain sooner than patterns."""
 _FULLEST = 3
 """So many segments are tried from the fullest on; then the others from the roomiest on."""
 
@@ -110,7 +112,9 @@ def decide(instance: Instance, clock: Clock) -> tuple[Ints | None, bool]:
     draft = search(instance, bounds)
     if draft is not None:
         return draft.x, True
-    exact = solve(instance, bounds, None, ("pattern", "integer"), clock)
+    cells = sum(int(np.count_nonzero(kind.cap)) for kind in instance.kinds)
+    methods: tuple[Method, ...] = ("integer",) if cells <= _SMALL else ("pattern", "integer")
+    exact = solve(instance, bounds, None, methods, clock)
     return (None if exact.draft is None else exact.draft.x), exact.proven
 
 

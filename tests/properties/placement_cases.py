@@ -670,3 +670,38 @@ def larger_tree(seed: int) -> PlacementProblem:
         demands.append(Demand("launcher", np.array([0, 8], dtype=np.int64), 2, 2))
     budget = Budget(deterministic_time=60.0, wall_limit=300.0, max_domains=1000)
     return PlacementProblem(nodes, tuple(demands), tuple(rules), budget=budget)
+
+
+def forest(seed: int) -> PlacementProblem:
+    """A gang on up to 40 nodes in a tree of three levels, under several rules of domains, parts and numbers at once."""
+    random = np.random.default_rng(seed)
+    size = int(random.integers(8, 41))
+    rack = np.arange(size) // int(random.integers(2, 6))
+    block = rack // 3
+    unlabelled = random.random(size) < 0.05
+    nodes = NodeView(
+        names=[f"n{node}" for node in range(size)],
+        resources=("gpu", "cpu"),
+        free=np.stack([random.choice([0, 1, 2, 4, 8], size), random.integers(0, 33, size)]).astype(np.int64),
+        slots=random.integers(3, 20, size).astype(np.int64),
+        domains={
+            "rack": np.where(unlabelled, -1, rack).astype(np.int32),
+            "block": np.where(unlabelled, -1, block).astype(np.int32),
+            "zone": (block // 2).astype(np.int32),
+        },
+    )
+    demands = []
+    for index in range(int(random.integers(1, 7))):
+        count = int(random.integers(1, 13))
+        requests = np.array([random.choice([0, 1, 1, 2, 4]), random.integers(0, 7)], dtype=np.int64)
+        mask = random.random(size) < 0.7 if random.random() < 0.15 else None
+        crowd = int(random.integers(1, 4)) if random.random() < 0.15 else None
+        demands.append(Demand(f"d{index}", requests, count, int(random.choice([0, count, count])), mask, None, crowd))
+    rules: list[object] = []
+    for _ in range(int(random.integers(1, 4))):
+        which = str(random.choice(TREE_RULES))
+        rules.extend(tree_rules(random, which, demands, str(random.choice(["block", "zone"]))))
+    if random.random() < 0.3:
+        rules.append(Minimum(tuple(range(len(demands))), int(random.integers(1, 20))))
+    budget = Budget(deterministic_time=60.0, wall_limit=300.0, max_domains=1000)
+    return PlacementProblem(nodes, tuple(demands), tuple(rules), budget=budget)

@@ -12,16 +12,20 @@ from hypothesis import strategies as st
 
 from scheduler.placement import (
     Apart,
+    AtMostDomains,
     AtMostEvicted,
     Demand,
     Infeasible,
     MoveProblem,
     NodeView,
+    Part,
+    Parts,
     Placement,
     PlacementProblem,
     Relocated,
     Resident,
     RunningGang,
+    Segments,
     Together,
     VictimProblem,
     Within,
@@ -85,7 +89,9 @@ def questions(draw):
         demands.append(
             Demand(f"role-{number}", needs, count, draw(st.integers(0, count) if not tight else st.just(count)), mask)
         )
-    rules = draw(st.sampled_from([(), (), (Within("rack"),), (Apart("", 1),), (Apart("rack", 2),)]))
+    plain = [(), (), (Within("rack"),), (Apart("", 1),), (Apart("rack", 2),)]
+    trees = [(Within("rack", True, (0,)),), (AtMostDomains("rack", 1),), (Segments("rack", 2),)]
+    rules = draw(st.sampled_from([*plain, *trees, (Parts((Part((0,), 2),), 1),)]))
     problem = PlacementProblem(view, tuple(demands), rules, seed=draw(st.integers(0, 3)))
     return MoveProblem(VictimProblem(problem, tuple(residents), tuple(gangs), tuple(rows)), masks, kinds, together)
 

@@ -10,7 +10,8 @@ import pytest
 
 from scheduler.placement import Infeasible, Placement, Within, place, verify
 from scheduler.placement.engine import ALL, place_by
-from tests.properties.placement_cases import TREE_RULES, allowed, as_table, larger_tree, most, subgroups, tree
+from tests.properties.naive_model import feasible
+from tests.properties.placement_cases import TREE_RULES, allowed, as_table, forest, larger_tree, most, subgroups, tree
 
 SEEDS = int(os.environ.get("MUSTER_SEEDS", "200"))
 BLOCKS = [((kind,), 10_000 * block) for block, kind in enumerate(TREE_RULES)]
@@ -129,3 +130,17 @@ def test_what_is_preferred_costs_no_pod_and_is_kept_where_one_kind_of_pods_can_k
 def _empty(answer, rule):
     rows = answer.counts if rule.demands is None else [answer.counts[d] for d in rule.demands]
     return not any(rows)
+
+
+@pytest.mark.parametrize(("make", "begin"), [(larger_tree, 50_000), (forest, 60_000)])
+def test_no_gang_waits_that_a_naive_model_can_place(make, begin):
+    answers, unknown = set(), 0
+    for seed in range(begin, begin + SEEDS // 4):
+        problem = make(seed)
+        answer, truth = place(problem), feasible(problem)
+        assert isinstance(answer, Placement) or answer.proven, seed
+        assert truth is None or isinstance(answer, Placement) == truth, seed
+        answers.add(type(answer))
+        unknown += truth is None
+    assert len(answers) == 2
+    assert unknown <= max(1, SEEDS // 40)

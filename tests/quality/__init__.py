@@ -1,0 +1,1 @@
+"""How well pods are placed: a published experiment on a public trace, with its baselines in the same harness."""
