@@ -6,6 +6,7 @@ from plugins.age import Age
 from plugins.binpack import BinPack
 from plugins.conformance import Conformance
 from plugins.drf import DominantResourceFairness
+from plugins.fragmentation import Fragmentation
 from plugins.gang import Gang
 from plugins.hostports import HostPorts
 from plugins.imagelocality import ImageLocality
@@ -25,6 +26,7 @@ _BUILT_IN: tuple[tuple[str, PluginFactory], ...] = (
     ("binpack", BinPack),
     ("conformance", Conformance),
     ("drf", DominantResourceFairness),
+    ("fragmentation", Fragmentation),
     ("gang", Gang),
     ("hostports", HostPorts),
     ("imagelocality", ImageLocality),

@@ -73,15 +73,29 @@ class Kinds:
 
     def commonest(self, share: float, most: int) -> Kinds:
         """Return those that make up a share of all pods or of all that is asked of devices; at most so many."""
-        keep = np.zeros(self.often.size, dtype=np.bool_)
-        for weights in (self.often, self.often * self.amount * self.count):
-            order = np.argsort(-weights, kind="stable")
-            before = np.cumsum(weights[order]) - weights[order]
-            picked = order[(before < share * weights.sum()) & (weights[order] > 0)]
-            keep[picked[: most // 2]] = True
+        return self[common(self.often, self.often * self.amount * self.count, share, most)]
+
+    def __getitem__(self, picked: Ints | Flags) -> Kinds:
+        """Return some of them."""
         return Kinds(
-            self.amount[keep], self.count[keep], self.other[:, keep], self.suits[keep], self.often[keep], self.size
+            self.amount[picked],
+            self.count[picked],
+            self.other[:, picked],
+            self.suits[picked],
+            self.often[picked],
+            self.size,
         )
+
+
+def common(often: Floats, asked: Floats, share: float, most: int) -> Flags:
+    """Return which kinds make up a share of all that were seen, or of all that is asked; at most so many."""
+    keep = np.zeros(often.size, dtype=np.bool_)
+    for weights in (often, asked):
+        order = np.argsort(-weights, kind="stable")
+        before = np.cumsum(weights[order]) - weights[order]
+        picked = order[(before < share * weights.sum()) & (weights[order] > 0)]
+        keep[picked[: most // 2]] = True
+    return keep
 
 
 class Outlook:

@@ -137,7 +137,7 @@ def _resting(session: Session, name: str, state: GroupState) -> float | None:
 
 def _of_those_who_preempt(ask: Ask) -> Ask | None:
     """Return the ask without members that never preempt; None where it needs one of them."""
-    if all(pod.preempts for kind in ask.kinds for pod in kind.pods):
+    if ask.preempts:
         return ask
     kinds = tuple(replace(kind, pods=tuple(pod for pod in kind.pods if pod.preempts)) for kind in ask.kinds)
     kinds = tuple(kind for kind in kinds if kind.pods)

@@ -56,9 +56,13 @@ class _Pods:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Wanted:
-    """So many members that each ask for `request`, on nodes of the mask. free, slots: without what goes anyway."""
+    """At least so many members that each ask for `request`, on nodes of the mask; `likely` so many.
+
+    free, slots: without what goes anyway.
+    """
 
     count: int
+    likely: int
     request: Ints
     mask: NDArray[np.bool_]
     free: Ints
@@ -77,7 +81,8 @@ def portions(session: Session, ask: Ask, rights: Rights) -> Iterator[Portion]:
     everybody = _pods(session, rights.parts)
     priority = np.concatenate([part.herd.priority[part.numbers] for part in rights.parts])
     levels = np.unique(priority).tolist()
-    label = next((wish.label for wish in ask.wishes if isinstance(wish, WithinDomain) and wish.required), None)
+    together = (wish for wish in ask.wishes if isinstance(wish, WithinDomain) and wish.required and not wish.part)
+    label = next((wish.label for wish in together), None)
     if label is not None:
         ids = session.domains(label)[0].astype(np.int64)
         apart = not rights.limits and not relate(session, ask)
@@ -97,12 +102,16 @@ def portions(session: Session, ask: Ask, rights: Rights) -> Iterator[Portion]:
 
 
 def _wanted(session: Session, ask: Ask) -> _Wanted:
-    """Return what the members of the largest kind ask for: less than the whole, so what is too little for it is so."""
-    kind = max(range(len(ask.kinds)), key=lambda number: (ask.members[number], -number))
+    """Return what those members of one kind ask for that are there in any case: what is too little for them is so."""
+    total = sum(len(kind.pods) for kind in ask.kinds)
+    sure = [max(0, ask.total - total + len(kind.pods)) for kind in ask.kinds]
+    kind = max(range(len(ask.kinds)), key=lambda number: (sure[number], ask.members[number], -number))
     shape = ask.kinds[kind].shape
     with session.outlook.ahead():
         free, slots = session.free.copy(), session.open_slots.copy()
-    return _Wanted(ask.members[kind], session.request(shape), session.fit(shape).mask, free, slots)
+    return _Wanted(
+        sure[kind], max(sure[kind], ask.members[kind]), session.request(shape), session.fit(shape).mask, free, slots
+    )
 
 
 def _pods(session: Session, parts: Sequence[Part]) -> _Pods:
@@ -135,8 +144,8 @@ def _chosen(pods: _Pods, which: NDArray[np.bool_]) -> _Pods:
 def _by_node(wanted: _Wanted, pods: _Pods) -> tuple[Ints, Ints, Ints]:
     """Return for each node how many members fit with all of these gone, of how many groups and pods they are."""
     count = np.bincount(pods.rows, minlength=wanted.slots.size)
-    pairs = np.unique(np.stack([pods.rows, pods.candidate]), axis=1)
-    groups = np.bincount(pairs[0], minlength=wanted.slots.size)
+    size = wanted.slots.size
+    groups = np.bincount(np.unique(pods.candidate * size + pods.rows) % size, minlength=size)
     fits = np.maximum(wanted.slots + count, 0)
     for resource in np.flatnonzero(wanted.request).tolist():
         free = wanted.free[resource].copy()
@@ -149,7 +158,7 @@ def _nodes(wanted: _Wanted, fits: Ints, groups: Ints, pods: Ints, most: int) -> 
     """Return the nodes to look at, with about `most` pods."""
     order = np.lexsort((np.arange(fits.size), groups, -fits))
     order = order[fits[order] > 0]
-    enough = int(np.searchsorted(np.cumsum(fits[order]), SLACK * wanted.count)) + 1
+    enough = int(np.searchsorted(np.cumsum(fits[order]), SLACK * wanted.likely)) + 1
     many = int(np.searchsorted(np.cumsum(pods[order]), most)) + 1
     taken = np.zeros(fits.size, dtype=np.bool_)
     taken[order[: max(enough, many)]] = True

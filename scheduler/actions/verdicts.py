@@ -72,7 +72,7 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
             facts = _never(facts, shortfall(session, ask, wish, rooms, resource))
         else:
             del facts["largest"]  # what is free now says nothing about what could ever be
-            facts |= _limits(session, rooms, scarce, resource, needed)
+            facts |= _for_ever(session, rooms, scarce, resource)
     elif not answer.proven:
         code = Code.SEARCH_BUDGET_EXHAUSTED
     elif hard := binding(session, ask, alone=thorough):
@@ -151,23 +151,39 @@ def _placeable(session: Session, ask: Ask, rooms: list[Room], relations: Relatio
     return min(wanted, sum(int(counts.sum()) for _, counts in answer.parts)) if isinstance(answer, Found) else 0
 
 
-def _limits(session: Session, rooms: list[Room], scarce: Room, resource: str, needed: int) -> dict[str, Fact]:
-    """Why it would not fit the empty cluster either: all of it together, or no node is large enough for one member."""
-    table = session.table
-    ever = session.fit(scarce.kind.shape).ever
-    if resource in table.resources:
-        amounts = table.allocatable[table.resources.index(resource)][ever]
-    else:
-        amounts = table.slots[ever] if resource == PODS else np.zeros(0, dtype=np.int64)
-    one = dict(scarce.kind.shape.requests).get(resource, 1 if resource == PODS else 0)
-    capacity, largest = int(amounts.sum()), int(amounts.max(initial=0))
-    if not ever.any():
+def _for_ever(session: Session, rooms: list[Room], scarce: Room, resource: str) -> dict[str, Fact]:
+    """Why it would not fit the empty cluster either: a resource of which no node has enough for one member, or all
+    nodes together not enough for all; where none is short, what is scarce now is named."""
+    if not session.fit(scarce.kind.shape).ever.any():
         return {"message": "no node may run it"}
-    if largest < one:
-        return {"each": one, "largest": largest}
-    if capacity < needed:
-        return {"capacity": capacity, "each": one}
-    return {"message": "not even when the cluster is empty"}
+    best: tuple[float, bool, str, str] | None = None
+    found: dict[str, Fact] = {"message": "not even when the cluster is empty"}
+    for room in rooms:
+        ever = session.fit(room.kind.shape).ever
+        for name, one in (*room.kind.shape.requests, (PODS, 1)):
+            amounts = _all_of(session, name)[ever]
+            wanted = sum(other.wanted * _asked(other, name) for other in rooms)
+            largest, capacity = int(amounts.max(initial=0)), int(amounts.sum())
+            lack = 1 + (one - largest) / one if largest < one else max(0, wanted - capacity) / max(1, wanted)
+            rank = (-lack, name != resource, room.kind.role, name)
+            if lack > 0 and (best is None or rank < best):
+                told: dict[str, Fact] = {"largest": largest} if largest < one else {"capacity": capacity}
+                best, found = rank, {"resource": name, "needed": wanted, "each": one, **told}
+                found |= {"role": room.kind.role} if room.kind.role else {}
+    return found
+
+
+def _all_of(session: Session, resource: str) -> NDArray[np.int64]:
+    """Return what each node has in all of a resource."""
+    table = session.table
+    if resource in table.resources:
+        row: NDArray[np.int64] = table.allocatable[table.resources.index(resource)]
+        return row
+    return table.slots if resource == PODS else np.zeros(len(table.names), dtype=np.int64)
+
+
+def _asked(room: Room, resource: str) -> int:
+    return dict(room.kind.shape.requests).get(resource, 1 if resource == PODS else 0)
 
 
 def _counted_for_one(session: Session, ask: Ask, scarce: Room) -> tuple[tuple[str, int], ...]:

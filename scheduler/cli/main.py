@@ -247,6 +247,29 @@ def _source(
 
 
 @app.command()
+def simulate(
+    files: Annotated[
+        list[Path], typer.Option("--filename", "-f", exists=True, dir_okay=False, help="Manifests of the gang; repeat.")
+    ],
+    nodes: Annotated[int, typer.Option("--nodes", min=0, max=10000, help="So many nodes more, like --template.")] = 0,
+    template: Annotated[str, typer.Option("--template", help="Name of the node that the added ones are like.")] = "",
+    namespace: Namespace = None,
+    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    config: ConfigFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Say whether a gang would run now, where, whom it would evict, and what would help; nothing is created."""
+    from scheduler.cli.simulate import Question
+    from scheduler.cli.simulate import simulate as ask
+
+    if bool(nodes) != bool(template):
+        raise typer.BadParameter("--nodes and --template go together")
+    question = Question(tuple(files), nodes, template, namespace)
+    raise typer.Exit(ask(question, kubeconfig=kubeconfig, context=context, config=config, output=output.value))
+
+
+@app.command()
 def share(
     queue: Annotated[str | None, typer.Argument(help="One queue with all below it.")] = None,
     output: ToldOption = Told.TABLE,

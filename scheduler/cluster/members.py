@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from scheduler.dialects.registry import DIALECTS
 from scheduler.model.groups import GroupState, PodGroup
-from scheduler.model.parts import dealt, make_tree
+from scheduler.model.parts import STRAY, dealt, make_tree
 from scheduler.model.pods import Pod, Problem
 from scheduler.model.queues import DEFAULT_QUEUE
 from scheduler.model.verdict import Verdict
@@ -127,7 +127,7 @@ def group_state(
         group = replace(group, problems=(*group.problems, *unclear))
     follows = group.topology is not None or bool(group.subgroups)
     sorts: dict[str, list[Pod]] = {
-        name: [] for name in ("waiting", "gated", "assumed", "bound", "terminating", "succeeded", "failed")
+        name: [] for name in ("waiting", "gated", "assumed", "bound", "terminating", "succeeded", "failed", "strays")
     }
     for pod in members:
         sort = _sort(pod, assumed)
@@ -135,7 +135,7 @@ def group_state(
             pod = replace(pod, part=part[pod.uid])
         if sort == "assumed" and follows:  # the rest of the gang must follow it into its domain
             pod = replace(pod, nominated=assumed[pod.uid][0])
-        sorts[sort].append(pod)
+        sorts["strays" if sort == "waiting" and pod.part == STRAY else sort].append(pod)
     if group.dialect == "pod" and not sorts["waiting"] and not sorts["assumed"] and not sorts["gated"]:
         return None
     problems = tuple(
@@ -165,6 +165,7 @@ def group_state(
         terminating=_sorted(sorts["terminating"]),
         succeeded=_sorted(sorts["succeeded"]),
         failed=_sorted(sorts["failed"]),
+        strays=_sorted(sorts["strays"]),
         missing_object=missing,
         starting=starting,
         held=held,

@@ -234,6 +234,10 @@ class Performer:
         """Yield the queues that have an object, with what was last decided to be said of them."""
         return self._queues.told()
 
+    def topology_faults(self) -> dict[str, int]:
+        """Reason -> how many, of all topology objects."""
+        return self._wiring.faults()
+
     # -- placements -----------------------------------------------------------------------------------------------
 
     def _place(self, handover: feed.Handover) -> None:

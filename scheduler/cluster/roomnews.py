@@ -14,14 +14,12 @@ from typing import Any, Protocol
 from scheduler.cluster.client import STRATEGIC, path_of
 from scheduler.cluster.events import Events, of_group, of_pod
 from scheduler.cluster.writer import Request, Worth, Write
-from scheduler.model.bindrequest import BindRequest, GangOutcome, given_up
+from scheduler.model.bindrequest import BindRequest, GangOutcome, awaits, given_up
 from scheduler.model.decisions import Assignment, Place, Victim
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod
-from scheduler.model.verdict import Code, Verdict, verdict
+from scheduler.model.verdict import Verdict
 
-_NAMED = 3
-"""Victims whose names the group is told; of the rest it is told how many."""
 _ACTIONS = {"preempt": "Preempting", "reclaim": "Reclaiming", "consolidate": "Moving", "drain": "Draining"}
 
 
@@ -85,7 +83,7 @@ class RoomNews:
         if not place.victims:
             return
         self._requests[request.name] = request
-        why = _why(place)
+        why = awaits(place)
         for assignment in place.assignments:
             self._kept[assignment.uid] = (request.name, assignment.node)
             self._writer.forget(("nomination", assignment.uid))
@@ -188,11 +186,3 @@ def _patch(pod: Pod, status: dict[str, Any], condition: dict[str, Any] | None) -
     return Request(
         path_of("", "v1", "pods", pod.namespace, pod.name, "status"), {"metadata": metadata, "status": status}
     )
-
-
-def _why(place: Place) -> Verdict:
-    """Return why the members wait: how many pods go first, and the first of them by name."""
-    names = [f"{victim.namespace}/{victim.pod}" for victim in place.victims[:_NAMED]]
-    more = len(place.victims) - len(names)
-    listed = ", ".join(names) + (f" and {more} more" if more else "")
-    return verdict(Code.WAITING_FOR_VICTIMS, victims=len(place.victims), message=listed)

@@ -432,9 +432,12 @@ class Store:
 
     def _avoid(self, gang: Place, now: float) -> None:
         """Keep a gang from the nodes whose victims did not go in all the time that they had; it may go elsewhere."""
-        there = (victim for victim in gang.victims if (pod := self._pods.get(victim.uid)) and not pod.finished)
+        staying: dict[str, frozenset[str]] = {}
+        for victim in gang.victims:
+            if (pod := self._pods.get(victim.uid)) and not pod.finished:
+                staying[victim.node] = staying.get(victim.node, frozenset()) | {victim.uid}
         uids = [one.uid for one in gang.assignments if one.uid in self._pods and not self._pods[one.uid].node]
-        if self._refusals.avoid(uids, sorted({victim.node for victim in there}), now):
+        if self._refusals.avoid(uids, staying, now):
             self.changed = True
 
     def _refuse(self, uid: str, node: str, cause: str, now: float) -> None:

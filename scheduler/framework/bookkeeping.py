@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.book import Book, Ground, capacity, rows_of
-from scheduler.framework.gangs import meant, needs, startable
+from scheduler.framework.gangs import is_running, meant, membership, needs, startable
 from scheduler.framework.outlook import going
 from scheduler.framework.queue_tree import QueueTree, Trees
 from scheduler.framework.residents import is_preemptible
@@ -44,13 +44,13 @@ class Shelf:
 
 
 def asked_by(session: Session, state: GroupState) -> Amounts:
-    """Return what the waiting members of a group ask for in all."""
+    """Return what the waiting members of a group ask for in all: nothing while too few are there to start it."""
     shelf = session.cache.shelf
     known = shelf.asks.get(state.key)
     if known is not None and known[0] is state:
         return known[1]
     counts: dict[str, int] = {}
-    for pod in state.waiting:
+    for pod in state.waiting if is_running(state) or membership(state) is None else ():
         counts[pod.shape] = counts.get(pod.shape, 0) + 1
     shapes = session.snapshot.shapes
     found = add(*(scale(shapes[key].requests, count) for key, count in counts.items()))
@@ -153,15 +153,19 @@ def open_book(session: Session) -> Book:
 
 
 def asked_in(session: Session, tree: QueueTree) -> dict[str, Amounts]:
-    """Return what waiting members ask for, by leaf. In a queue that takes no part, or is no leaf, nothing can start."""
+    """Return what waiting members ask for, by leaf. In a queue that takes no part, or is no leaf, nothing can start;
+    in one that is not open only what runs is repaired."""
     asked: dict[str, dict[str, int]] = {}
+    is_open: dict[str, bool] = {}
     for state in session.waiting.values():
         queue = session.queue_of(state)
         into = asked.get(queue)
         if into is None:
             if queue not in tree or not tree.is_leaf(queue):
                 continue
-            into = asked[queue] = {}
+            into, is_open[queue] = asked.setdefault(queue, {}), tree.closed(queue) is None
+        if not is_open[queue] and not is_running(state):
+            continue
         for name, value in asked_by(session, state):
             into[name] = into.get(name, 0) + value
     return {queue: tuple(sorted(sums.items())) for queue, sums in asked.items()}

@@ -116,6 +116,9 @@ class Session:
         self._refused = self._refusals()
         self._related: dict[Hashable, Relations | Verdict] = {}
         self._queue_keys: dict[str, tuple[Any, ...]] = {}
+        self._head_keys: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self._keyed = (0, 0, 0)
+        self._plain: dict[str, Queue] = {}
         self.firm: NDArray[np.int64] | None = None
         """What queues hold in groups that are not preemptible, once somebody asked; rows as in the book."""
         self.wants: dict[str, Any] = {}
@@ -239,7 +242,10 @@ class Session:
 
     def queue(self, name: str) -> Queue:
         """The queue object of a name; one without settings where there is none."""
-        return self.snapshot.queues.get(name) or Queue(name=name)
+        found = self.snapshot.queues.get(name) or self._plain.get(name)
+        if found is None:
+            found = self._plain[name] = Queue(name=name)
+        return found
 
     def least_of(self, state: GroupState) -> Amounts:
         """What the group asks for at its next turn: its minimum, or one member where that is met."""
@@ -261,10 +267,17 @@ class Session:
         return bool((2 * book.waiting > book.ground.total - book.used[root]).any())
 
     def queue_key(self, name: str, head: GroupState) -> tuple[Any, ...]:
-        """The queue's key as of now, if `head` is served. Raises `HookRaised` the first time; later the last good key
-        is kept."""
+        """The queue's key as of now, if `head` is served; the same until something is decided. Raises `HookRaised` the
+        first time; later the last good key is kept."""
+        decided = len(self.places), len(self.evicted), len(self.drains)
+        if decided != self._keyed or self.hooks.volatile:
+            self._keyed = decided
+            self._head_keys.clear()
+        key = self._head_keys.get((name, head.key))
         try:
-            self._queue_keys[name] = self.hooks.order_queues(self.queue(name), head, self)
+            if key is None:
+                key = self._head_keys[name, head.key] = self.hooks.order_queues(self.queue(name), head, self)
+            self._queue_keys[name] = key
         except HookRaised as raised:
             if name not in self._queue_keys:
                 raise

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from scheduler.model.decisions import Place
 from scheduler.model.verdict import Code, Verdict, verdict
 
+_NAMED = 3
+"""Victims whose names a group is told; of the rest it is told how many."""
 OPEN_PHASES = ("", "Pending", "AwaitingVictims", "Preparing", "Binding", "Unwinding")
 
 
@@ -74,3 +76,11 @@ def given_up(place: Place, outcome: GangOutcome, told: BindFailure) -> Verdict:
         domain=told.node,
         cause=f"{told.cause} ({told.about})" if told.about else told.cause,
     )
+
+
+def awaits(place: Place) -> Verdict:
+    """Return why members wait whose victims are still there: how many pods go first, and the first of them by name."""
+    names = [f"{victim.namespace}/{victim.pod}" for victim in place.victims[:_NAMED]]
+    more = len(place.victims) - len(names)
+    listed = ", ".join(names) + (f" and {more} more" if more else "")
+    return verdict(Code.WAITING_FOR_VICTIMS, victims=len(place.victims), message=listed)

@@ -113,7 +113,8 @@ class GroupState:
     members name an object that does not exist. `ever_ran`: the minimum was once reached. `starting`: a request that
     binds its minimum has not ended yet; should it fail, what it bound is unwound. `held`: why nothing of it is placed
     for a while, after a bind that failed for a reason that no other node would cure. `foreign`: pods that name
-    the group and another scheduler; they are no members.
+    the group and another scheduler; they are no members. `strays`: would be waiting, but name a sub-group that is not
+    there.
     """
 
     group: PodGroup
@@ -131,6 +132,7 @@ class GroupState:
     starting: bool = False
     held: Verdict | None = None
     foreign: int = 0
+    strays: tuple[Pod, ...] = ()
 
     @property
     def key(self) -> str:

@@ -101,20 +101,36 @@ class Fields:
                         table[row, column[name]] = min(value, CEILING)
         return cls(guarantee, deserved, limit, weight, np.asarray([queue.priority for queue in queues], dtype=np.int64))
 
-    def named(self, structure: Structure) -> NDArray[np.bool_]:
-        """Return where a resource counts for a queue: it, one beside it or one above it says something about it.
+    @property
+    def given(self) -> NDArray[np.bool_]:
+        """Where a queue is given a share of a resource: a guarantee or a deserved amount, be it 0."""
+        found: NDArray[np.bool_] = (self.guarantee != UNSET) | (self.deserved != UNSET)
+        return found
 
-        Where nobody in the tree says anything about any resource, all count. An unlimited limit says nothing.
+    def named(self, structure: Structure) -> NDArray[np.bool_]:
+        """Return where a resource counts for being over or within what a queue is owed.
+
+        It counts where a share of it (a guarantee or a deserved amount) is given to the queue, to one beside it, to one
+        above it or beside those, or to one below it or below those beside it; and for a queue to which nothing is given
+        of any resource, nor to those above and below it, everything counts: it divides by weight. Limits give nothing;
+        a queue counts what it limits itself.
         """
-        says = (self.guarantee != UNSET) | (self.deserved != UNSET) | (self.limit >= 0)
-        if not says.any():
-            return np.ones(says.shape, dtype=np.bool_)
+        says = self.given
+        below = subtree(structure, says.astype(np.int64)) > 0
         beside = sums_below(structure, says.astype(np.int64)) > 0
-        counts: NDArray[np.bool_] = says.copy()
+        reach = sums_below(structure, below.astype(np.int64)) > 0
+        above: NDArray[np.bool_] = says.copy()
+        given = np.asarray(says.any(axis=1))
         for level in structure.levels[1:]:
             up = structure.parent[level]
-            counts[level] = beside[up] | counts[up]
-        return counts
+            above[level] = beside[up] | above[up]
+            given[level] |= given[up]
+        counts: NDArray[np.bool_] = above | (self.limit >= 0)
+        for level in structure.levels[1:]:
+            counts[level] |= reach[structure.parent[level]]
+        plain = ~(given | below.any(axis=1))
+        everything: NDArray[np.bool_] = counts | plain[:, None]
+        return everything
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,13 +199,10 @@ def claims(structure: Structure, fields: Fields, demand: Ints) -> Claims:
     limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
     guarantee = _total_guarantee(structure, fields, limit)
     deserved, want = np.zeros_like(own), own.copy()
-    share = fields.deserved.T
+    most = owed(structure, fields).T
     for level in reversed(structure.levels):
-        has = share[:, level]
-        most = np.where(has == UNLIMITED, CEILING, np.where(has == UNSET, deserved[:, level], has))
         want[:, level] = np.maximum(guarantee[:, level], np.minimum(limit[:, level], want[:, level]))
-        deserved[:, level] = np.maximum(guarantee[:, level], np.minimum(most, want[:, level]))
-        _add_to_parents(structure, level, deserved)
+        deserved[:, level] = np.maximum(guarantee[:, level], np.minimum(most[:, level], want[:, level]))
         _add_to_parents(structure, level, want)
     return Claims(guarantee, deserved, want, own, limit)
 

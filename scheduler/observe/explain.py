@@ -36,6 +36,7 @@ sentence below.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -109,7 +110,8 @@ def eviction(place: Place, victim: Victim) -> str:
 
 def barrier(found: Barrier) -> str:
     """Return why nobody is evicted in one respect, as a clause: "groups of queue a have no lower priority: ml/x"."""
-    named = _listed(found.who)
+    pods = Counter(found.who)  # pods of one owner have one name
+    named = _listed([f"{name} ({count} pods)" if count > 1 else name for name, count in pods.items()])
     queue = f"queue {found.queue}"
     match found.kind:
         case "off":

@@ -104,12 +104,15 @@ class Reference:
         below = sum(self.want(child) for child in self.case.children(row))
         return max(self.guarantee(row), min(self.case.limit(row), self.case.lines[row].demand + below))
 
-    def owed(self, row: int) -> int:
+    def deserves(self, row: int) -> int:
         deserved = self.case.lines[row].deserved
         if deserved == UNSET:
-            deserved = sum(self.owed(child) for child in self.case.children(row))
-        most = self.want(row) if deserved == UNLIMITED else min(self.want(row), deserved)
+            deserved = sum(self.deserves(child) for child in self.case.children(row))
+        most = self.case.limit(row) if deserved == UNLIMITED else min(self.case.limit(row), deserved)
         return max(self.guarantee(row), most)
+
+    def owed(self, row: int) -> int:
+        return max(self.guarantee(row), min(self.want(row), self.deserves(row)))
 
     def divide(self, row: int) -> None:
         children = self.case.children(row)

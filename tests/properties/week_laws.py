@@ -276,22 +276,30 @@ class Cluster:
             found.extend(self.children.get(name, ()))
         return tuple(found)
 
+    def below(self, name: str) -> Iterator[str]:
+        """Every queue below one."""
+        for child in self.children.get(name, ()):
+            yield child
+            yield from self.below(child)
+
     def counts(self, name: str, resource: str) -> bool:
         """Whether a resource counts for being over or within what a queue is owed."""
 
-        def says(one: str) -> bool:
-            queue = self.queues.get(one)
-            return queue is not None and any(
-                resource in dict(part) for part in (queue.guarantee, queue.deserved, queue.limit)
-            )
+        def says(one: str, *, anything: bool = False) -> bool:
+            queue = self.queue(one)
+            return any((anything and part) or resource in dict(part) for part in (queue.guarantee, queue.deserved))
 
-        if not any(part for queue in self.queues.values() for part in (queue.guarantee, queue.deserved, queue.limit)):
+        if resource in dict(self.queue(name).limit):
             return True
-        for one in (*self.lineage(name), "root"):
+        line = (*self.lineage(name), "root")
+        if not any(says(one, anything=True) for one in (*line, *self.below(name))):
+            return True  # nobody gives it anything: it divides by weight
+        for one in line:
             beside = self.children.get(self.queue(one).parent or "root", ()) if one != "root" else ("root",)
             if any(says(other) for other in beside):
                 return True
-        return False
+        beside = self.children.get(self.queue(name).parent or "root", ())
+        return any(says(under) for other in beside for under in (other, *self.below(other)))
 
     def demand(self) -> dict[str, Amounts]:
         """What is held and asked for in each queue itself."""
@@ -304,8 +312,25 @@ class Cluster:
                     queue = "root"
                 if not holds and (queue == "root" or queue in self.lost or self.children.get(queue)):
                     continue  # nothing can start there
+                if not holds and not self.may_start(pod, queue):
+                    continue
                 found[queue] = found.get(queue, Amounts()).plus(self.held(pod))
         return found
+
+    def may_start(self, pod: Pod, queue: str) -> bool:
+        """Whether the group of a waiting pod runs, or has the members that it needs in a queue that is open."""
+        there = [one for one in self.members(self.key_of(pod)) if not one.deleting and one.phase != "Failed"]
+        placed = [one for one in there if one.node or one.finished or one.uid in self.assumed]
+        group = self.groups.get(pod.group)
+        if group is not None and placed and group.uid in self.ran:
+            return True
+        if any(self.queue(one).state != "Open" for one in self.lineage(queue)):
+            return False
+        able = [one for one in there if one in placed or not one.gated]
+        if group is None:
+            return True
+        roles = (sum(one.role == role.name for one in able) >= role.count for role in group.roles)
+        return len(able) >= group.min_member and all(roles)
 
     def capacity(self, resource: str) -> int:
         found = 0
@@ -347,6 +372,30 @@ class Cluster:
         if said is None:
             return min(2**62, sum(self.deserved(child, resource) for child in self.children.get(name, ())))
         return said if said >= 0 else 2**62
+
+    def guaranteed(self, name: str, resource: str) -> int:
+        """What a queue is guaranteed: what it says, else what those below it are."""
+        said = dict(self.queue(name).guarantee).get(resource)
+        return self._guaranteed(name, resource) if said is None else said
+
+    def idle(self, name: str, resource: str) -> int:
+        """What is kept for a queue and those below it, because they are guaranteed it and do not use it."""
+        used, limit = self.uses(name)[resource], dict(self.queue(name).limit).get(resource, -1)
+        below = self.idle_below(name, resource)
+        kept = max(self.guaranteed(name, resource) - used, below)
+        return kept if limit < 0 else min(kept, max(limit - used, 0))
+
+    def idle_below(self, name: str, resource: str) -> int:
+        """The same of the queues below a queue alone."""
+        return sum(self.idle(child, resource) for child in self.children.get(name, ()))
+
+    @cached_property
+    def guarantees_hold(self) -> bool:
+        """Whether nobody is guaranteed anything, or all of it is there and nothing is about to go."""
+        if not any(queue.guarantee for queue in self.queues.values()):
+            return True
+        going = any(self.goes(pod) for pod in self.pods.values() if pod.node and not pod.finished)
+        return not going and all(self._guaranteed("root", one) <= self.capacity(one) for one in self.resources)
 
     def keeps(self, name: str, resource: str, rule: str) -> int:
         """What a queue may hold without giving back, by what it is entitled to or by what it deserves."""
@@ -686,7 +735,8 @@ def _inside(cluster: Cluster, name: str, gone: Iterable[Pod]) -> Amounts:
     """What goes of a queue and those below it."""
     freed = Amounts()
     for pod in gone:
-        freed = freed.plus(cluster.held(pod)) if name in cluster.lineage(cluster.queue_of(pod)) else freed
+        inside = name == "root" or name in cluster.lineage(cluster.queue_of(pod))
+        freed = freed.plus(cluster.held(pod)) if inside else freed
     return freed
 
 
@@ -695,7 +745,8 @@ def _while_over(cluster: Cluster, name: str, chunks: list[list[Pod]], asked: Amo
     for resource, value in asked.items():
         if not value or not cluster.counts(name, resource):
             continue
-        over = cluster.staying(name)[resource] - cluster.keeps(name, resource, rule)
+        over = cluster.staying(name)[resource] + cluster.idle_below(name, resource)
+        over -= cluster.keeps(name, resource, rule)
         sizes = [sum(cluster.held(pod)[resource] for pod in chunk) for chunk in chunks]
         if over > 0 and sum(sizes) - max(sizes) < over:
             return True
@@ -706,7 +757,7 @@ def _guarantee(cluster: Cluster, name: str, chunks: list[list[Pod]]) -> None:
     for resource, value in cluster.queue(name).guarantee:
         before = cluster.staying(name)[resource]
         taken = sum(cluster.held(pod)[resource] for chunk in chunks for pod in chunk)
-        kept = min(value, cluster.entitled[name][resource], before)
+        kept = min(max(0, value - cluster.idle_below(name, resource)), cluster.entitled[name][resource], before)
         assert before - taken >= kept, f"{name} is left with less {resource} than it is guaranteed"
 
 
@@ -804,8 +855,10 @@ def _allowed(
             for name in lines[gang.key]:
                 below.setdefault(name, []).extend([[pod] for pod in part] if lives else [list(part)])
     for name, chunks in below.items():
-        if not _while_over(cluster, name, chunks, asked, rule):
+        if not _while_over(cluster, name, chunks, asked, rule) or not _keeps_guarantee(cluster, name, chunks):
             return False
+    if not _leaves_guarantees(cluster, own, gone, asked):
+        return False
     if why == "reclaim" and not all(_stays_within(cluster, name, gone, asked, rule) for name in own):
         return False
     for name in own:
@@ -815,6 +868,33 @@ def _allowed(
             gives = freed[resource] if why == "preempt" else 0
             if limit >= 0 and asked[resource] and cluster.uses(name)[resource] - gives + asked[resource] > limit:
                 return False
+    return True
+
+
+def _keeps_guarantee(cluster: Cluster, name: str, chunks: list[list[Pod]]) -> bool:
+    """Whether a queue keeps what it is guaranteed, or all that it has of it."""
+    for resource in cluster.resources:
+        before = cluster.staying(name)[resource]
+        taken = sum(cluster.held(pod)[resource] for chunk in chunks for pod in chunk)
+        secured = max(0, cluster.guaranteed(name, resource) - cluster.idle_below(name, resource))
+        if taken and before - taken < min(secured, before):
+            return False
+    return True
+
+
+def _leaves_guarantees(cluster: Cluster, own: Sequence[str], gone: Sequence[Pod], asked: Amounts) -> bool:
+    """Whether what idle queues are guaranteed stays free when these are gone and so much more is held."""
+    freed = _inside(cluster, "root", gone)
+    for resource, value in asked.items():
+        room = cluster.capacity(resource) - cluster.uses("root")[resource] + freed[resource]
+        beside = (
+            other
+            for one in own
+            for other in cluster.children.get(cluster.queue(one).parent or "root", ())
+            if other != one
+        )
+        if value and value <= room < value + sum(cluster.idle(other, resource) for other in beside):
+            return False
     return True
 
 
@@ -880,7 +960,7 @@ def _cheapest(cluster: Cluster, place: Place) -> None:
         return
     if len({(pod.shape, pod.role) for pod in waiting}) > 1 or (group is not None and group.topology is not None):
         return
-    if any(_guaranteed(queue) for queue in cluster.queues.values()) or not cluster.exact:
+    if not cluster.guarantees_hold or not cluster.exact:
         return
     gone, told = frozenset(victim.uid for victim in sent), sorted(victim.pod for victim in sent)
     for rule in ("entitled", "deserved") if sent[0].why == "reclaim" else ("entitled",):
@@ -897,13 +977,9 @@ def _cheapest(cluster: Cluster, place: Place) -> None:
     assert best is not None and chosen[:3] == best[:3], f"{told} cost {chosen}, and {best} would do"
 
 
-def _guaranteed(queue: Queue) -> bool:
-    return bool(queue.guarantee)
-
-
 def starving(cluster: Cluster, held_back: frozenset[str]) -> None:
     """At rest: whoever waits could not be placed by evicting anybody whom it may evict, and does not fit as it is."""
-    if not cluster.exact or any(_guaranteed(queue) for queue in cluster.queues.values()) or cluster.assumed:
+    if not cluster.exact or not cluster.guarantees_hold or cluster.assumed:
         return
     if any(pod.deleting and pod.node for pod in cluster.pods.values()):
         return
@@ -921,7 +997,7 @@ def starving(cluster: Cluster, held_back: frozenset[str]) -> None:
             for name in line
             for resource, limit in limits[name].items()
         )
-        if not limited and suffices(cluster, frozenset(), pods):
+        if not limited and suffices(cluster, frozenset(), pods) and _leaves_guarantees(cluster, line, [], asked):
             raise AssertionError(f"{key} has room and is not placed")
         for why, rule in (("reclaim", "entitled"), ("reclaim", "deserved"), ("preempt", "entitled")):
             found = sets(cluster, key, asked, why, rule)

@@ -472,6 +472,17 @@ def test_a_lower_priority_goes_where_only_what_another_queue_is_guaranteed_is_fr
     w.expect(["low-0", "low-1"], ["high"])
 
 
+def test_what_is_kept_idle_below_a_queue_counts_as_held_by_it(w: Story) -> None:
+    """`one` deserves 1, which is kept for its idle `kept`; what `lent` holds beside that is more than `one` is owed."""
+    w.node("n", gpu=5).queue("one", **gpus(deserved=1)).queue("two", **gpus(deserved=4))
+    w.queue("kept", parent="one", **gpus(guarantee=1, deserved=1)).queue("lent", parent="one", **gpus(deserved=0))
+    w.queue("mine", parent="two", **gpus(deserved=4))
+    w.runs("lent", ["n"], queue="lent")
+    w.runs("has", ["n"] * 3, queue="mine")
+    w.asks("more", 1, queue="mine")
+    w.expect(["lent-0"], ["more"])
+
+
 def test_single_pods_leave_what_is_guaranteed_too(w: Story) -> None:
     w.node("n", gpu=6).queue("q1", **gpus(deserved=3)).queue("q2", **gpus(guarantee=2, deserved=2))
     w.queue("idle", **gpus(guarantee=1, deserved=1))

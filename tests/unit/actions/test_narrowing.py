@@ -10,6 +10,7 @@ import pytest
 from scheduler.actions import evicting, narrowing
 from scheduler.placement import MadeRoom, cost_of
 from tests.unit.actions.test_making_room import Story
+from tests.unit.framework.world import shape
 
 RACK = "example.com/rack"
 
@@ -23,7 +24,10 @@ class Seen:
 
 
 def full(w: Story, seed: int, *, racked: bool) -> None:
-    """Four racks of two nodes with 4 GPUs each, full of gangs of all kinds; `mine` wants 2 x 3 GPUs."""
+    """Four racks of two nodes with 4 GPUs each, full of gangs of all kinds.
+
+    `mine` wants 2 x 3 GPUs, or with every third seed any two of three members, of which one asks for 4.
+    """
     draw = random.Random(seed)
     for number in range(8):
         w.node(f"n{number}", gpu=4, labels={RACK: f"r{number // 2}"})
@@ -40,6 +44,8 @@ def full(w: Story, seed: int, *, racked: bool) -> None:
         w.runs(f"g{number}", mine, minimum=minimum, priority=priority, since=max(1.0, since))
         number += 1
     w.asks("mine", 2, gpu=3, priority=50, topology=RACK if racked else "")
+    if seed % 3 == 0:
+        w.member(w.groups["muster/ns/mine"], 2, shape(gpu=4), priority=50)
 
 
 def first(monkeypatch: pytest.MonkeyPatch, seed: int, whole: int, *, racked: bool) -> Seen:

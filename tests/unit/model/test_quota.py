@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -310,16 +311,45 @@ def test_the_dominant_share_is_the_largest() -> None:
     assert quota.dominant_share((10**17 + 1,), (3 * (10**17 + 1),)) == 1 / 3
 
 
-def test_a_resource_counts_where_something_that_shares_it_names_it() -> None:
-    tree = Tree(queue("a", limit=3), queue("b"), queue("b1", "b"))
-    assert tree.fields.named(tree.structure)[:, 0].tolist() == [False, True, True, True]
-    below = Tree(queue("a"), queue("b"), queue("b1", "b", deserved=1))
-    assert below.fields.named(below.structure)[:, 0].tolist() == [False, False, False, True]
+def counts(tree: Tree) -> list[bool]:
+    found: list[bool] = Fields.of(tree.queues, ("x", "memory")).named(tree.structure)[:, 0].tolist()
+    return found
 
 
-def test_where_nobody_names_anything_everything_counts() -> None:
-    tree = Tree(queue("a", limit=UNLIMITED), queue("b"))
-    assert tree.fields.named(tree.structure).all()
+def given_memory(one: Queue) -> Queue:
+    """The same with a share of something else, so that not everything counts for it."""
+    return replace(one, deserved=(*one.deserved, ("memory", 5)))
+
+
+def test_a_resource_counts_where_a_share_of_it_is_given_within_reach() -> None:
+    beside = Tree(queue("a", deserved=3), given_memory(queue("b")), given_memory(queue("b1", "b")))
+    assert counts(beside) == [False, True, True, True]
+    below = Tree(queue("a"), queue("b"), queue("a1", "a", deserved=1), queue("b1", "b", deserved=1))
+    assert counts(below) == [False, True, True, True, True]
+    elsewhere = Tree(queue("a"), queue("b"), given_memory(queue("a1", "a")), queue("b1", "b", guarantee=1))
+    assert counts(elsewhere) == [False, True, True, False, True]
+
+
+def test_a_limit_counts_for_the_queue_that_has_it_only() -> None:
+    tree = Tree(given_memory(queue("a", limit=3)), given_memory(queue("b")))
+    assert counts(tree) == [False, True, False]
+
+
+def test_where_nothing_is_given_to_a_queue_everything_counts() -> None:
+    assert counts(Tree(queue("a", limit=UNLIMITED), queue("b"))) == [True, True, True]
+    tree = Tree(queue("a"), queue("b"), given_memory(queue("c")))
+    assert counts(tree) == [False, True, True, False]
+
+
+def test_an_inner_queue_without_an_amount_deserves_what_those_below_it_do() -> None:
+    def entitled(said: int | None) -> list[int]:
+        tree = Tree(
+            queue("q0", deserved=said), queue("q00", "q0", deserved=0), queue("q01", "q0", deserved=2),
+            queue("q1", deserved=10, weight=3),
+        )  # fmt: skip
+        return tree.entitled(12, {"q00": 12, "q1": 12})
+
+    assert entitled(None) == entitled(2) == [2, 2, 0, 10]
 
 
 @pytest.mark.parametrize("parents", [[-1, -1], [1, 0], [-1, 2, 1]])

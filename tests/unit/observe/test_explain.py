@@ -250,7 +250,7 @@ def test_quota_says_what_is_used_of_what():
 )
 def test_a_group_is_told_its_place_and_who_is_ahead(place: QueuePlace | None, words: str) -> None:
     found = verdict(Code.QUEUE_NOT_FOUND, queue="q")
-    status = SetStatus("k", "u", "Pending", (), found, place)
+    status = SetStatus("k", "u", "Pending", (), found, place=place)
     assert explain.status_text(status) == explain.sentence(found) + words
     assert explain.status_text(SetStatus("k", "u", "Running")) == ""
 
