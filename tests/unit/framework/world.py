@@ -126,6 +126,12 @@ class World:
         )
         return self
 
+    def drop_hypernode(self, name: str) -> None:
+        self._queue.append(feed.HyperNodeGone(name, "volcano"))
+
+    def drop_node(self, name: str) -> None:
+        self._queue.append(feed.NodeGone(name))
+
     def priority(self, name: str, value: int) -> World:
         self._queue.append(feed.PriorityClassSet(name, value))
         return self
