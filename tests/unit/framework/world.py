@@ -177,6 +177,10 @@ class World:
         self._queue.append(feed.GroupSet(group))
         return group
 
+    def drop_group(self, key: str) -> None:
+        del self.groups[key]
+        self._queue.append(feed.GroupGone(key))
+
     def gang(
         self,
         name: str,
