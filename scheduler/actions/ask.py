@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import repeat
 
 from scheduler.framework.gangs import Needs, meant
 from scheduler.framework.protocols import Wish, WithinDomain
@@ -96,10 +97,15 @@ class Ask:
         kind = self.kinds[0]
         return replace(self, state=state, kinds=(replace(kind, pods=state.waiting),))
 
-    @property
+    @cached_property
     def amounts(self) -> Amounts:
         """The sum of what those members request."""
         return self.amounts_of(self.members)
+
+    @cached_property
+    def preempts(self) -> bool:
+        """Whether others may go for every one of the members."""
+        return all(pod.preempts for kind in self.kinds for pod in kind.pods)
 
     def amounts_of(self, counts: Sequence[int]) -> Amounts:
         """The sum of what so many members of each kind request."""
@@ -158,12 +164,14 @@ def relate(session: Session, ask: Ask, *, empty: bool = False) -> Relations | Ve
 
 def _kinds(session: Session, pods: Sequence[Pod], *, keep_roles: bool, parted: bool) -> tuple[Kind, ...]:
     shapes = session.snapshot.shapes
-    told_apart = session.hooks.has("sorts")
+    sorts = session.hooks.sorts(pods, session)
+    alone = not (session.has_refusals or keep_roles or parted) and len({pod.shape for pod in pods}) == 1
+    if alone and sorts is None:
+        return (Kind(shapes[pods[0].shape], "", (), tuple(pods)),)
     nowhere: tuple[int, ...] = ()
     found: dict[tuple[str, str, str, tuple[int, ...], Hashable], list[Pod]] = {}
-    for pod in pods:
+    for pod, sort in zip(pods, repeat(None) if sorts is None else sorts, strict=False):
         rows = session.refused_rows(pod) if session.has_refusals else nowhere
-        sort = session.hooks.sorts(pod, shapes[pod.shape], session) if told_apart else None
         key = (pod.shape, pod.role if keep_roles else "", pod.part if parted else "", rows, sort)
         found.setdefault(key, []).append(pod)
     return tuple(

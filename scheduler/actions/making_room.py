@@ -112,7 +112,10 @@ def work_of(session: Session, pods: int) -> int:
 
 
 def may_try(session: Session, name: str, state: GroupState) -> bool:
-    """Whether a search for the group can have another result than the last one."""
+    """Whether others may go for the group by now, and a search can have another result than the last one."""
+    if session.now < state.evicts_from:
+        session.wake_no_later_than(state.evicts_from)
+        return False
     tried: Tried | None = session.cache.tried.get((name, state.key))
     if tried is None or tried.state is not state:
         return True
@@ -134,7 +137,7 @@ def _resting(session: Session, name: str, state: GroupState) -> float | None:
 
 def _of_those_who_preempt(ask: Ask) -> Ask | None:
     """Return the ask without members that never preempt; None where it needs one of them."""
-    if all(pod.preempts for kind in ask.kinds for pod in kind.pods):
+    if ask.preempts:
         return ask
     kinds = tuple(replace(kind, pods=tuple(pod for pod in kind.pods if pod.preempts)) for kind in ask.kinds)
     kinds = tuple(kind for kind in kinds if kind.pods)

@@ -144,8 +144,8 @@ def _chosen(pods: _Pods, which: NDArray[np.bool_]) -> _Pods:
 def _by_node(wanted: _Wanted, pods: _Pods) -> tuple[Ints, Ints, Ints]:
     """Return for each node how many members fit with all of these gone, of how many groups and pods they are."""
     count = np.bincount(pods.rows, minlength=wanted.slots.size)
-    pairs = np.unique(np.stack([pods.rows, pods.candidate]), axis=1)
-    groups = np.bincount(pairs[0], minlength=wanted.slots.size)
+    size = wanted.slots.size
+    groups = np.bincount(np.unique(pods.candidate * size + pods.rows) % size, minlength=size)
     fits = np.maximum(wanted.slots + count, 0)
     for resource in np.flatnonzero(wanted.request).tolist():
         free = wanted.free[resource].copy()

@@ -175,19 +175,36 @@ def _short(session: Session, ask: Ask) -> Ints:
 def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = None) -> Rights | None:
     """Return whom the group may evict where `most` is what queues may hold without giving back.
 
-    short: that part of what is asked for in which others have to be over, None: all of it.
+    short: that part of what is asked for in which others have to be over, None: all of it. An ask that is like an
+    earlier one gets the same answer until somebody was placed or evicted.
     """
-    state, row = ask.state, session.served_row(ask.state)
-    queue = session.queue(session.queue_of(state))
+    row, priority = session.served_row(ask.state), ask.state.priority
+    queue = session.queue(session.queue_of(ask.state))
     if row is None or queue.reclaim == "Never":
         return None
+    asked = session.book.vector(ask.amounts)
+    key = (queue.name, row, priority, asked.tobytes(), b"" if short is None else short.tobytes())
+    known: dict[object, tuple[tuple[int, int], Rights | None, float]] = session.scratch.setdefault("reclaiming", {})
+    stamp = len(session.places), len(session.evicted)
+    if key not in known or known[key][0] != stamp:
+        before, session.changes_at = session.changes_at, float("inf")
+        rights = _reclaimed(session, ask, row, most, asked if short is None else short)
+        known[key] = stamp, rights, session.changes_at
+        session.changes_at = before
+    _, rights, when = known[key]
+    session.look_again_at(when)
+    return rights
+
+
+def _reclaimed(session: Session, ask: Ask, row: int, most: Ints, matters: Ints) -> Rights | None:
+    """Find whom a group of the queue of a row may evict. matters: in what of it others have to be over."""
+    queue = session.queue(session.queue_of(ask.state))
     book = session.book
     asked = book.vector(ask.amounts)
     found: list[Part] = []
     shares: list[Share] = []
     inside: list[Limit] = []
     below_of = {row: 0}
-    matters = asked if short is None else short
     for below, above in pairwise(book.lineage(row)):
         beyond = book.beyond(below, asked, most)
         if any(amount > _holding(found, column) for column, amount in beyond):
@@ -232,7 +249,7 @@ def _guarantees(session: Session, share: Share) -> Iterator[Guarantee]:
     """Yield how much of a queue may go so that it keeps what it is guaranteed, or all that it has of it."""
     book = session.book
     staying = book.staying[share.row]
-    least = np.minimum(book.ground.kept[share.row], staying)
+    least = book.secured(share.row)
     for column in np.flatnonzero(least > 0).tolist():
         yield Guarantee(share.row, share.members, column, int(staying[column] - least[column]))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,8 @@ class Pool:
     at: dict[Herd, NDArray[np.intp]]
     whole: Flags
     number: dict[str, int]
-    gone: set[str] = field(default_factory=set)
+    seen: int = 0
+    """So many of the session's evictions are known here."""
     members: dict[int, tuple[int, ...]] = field(default_factory=dict)
     amounts: dict[tuple[int | None, int], tuple[tuple[int, int], ...]] = field(default_factory=dict)
 
@@ -111,10 +113,8 @@ class Pool:
 
     def catch_up(self, session: Session) -> None:
         """Take note of what was decided since."""
-        if len(self.gone) == len(session.evicted):
-            return
-        lost = [uid for uid in session.evicted if uid not in self.gone]
-        self.gone.update(lost)
+        lost = list(islice(session.evicted, self.seen, None))
+        self.seen += len(lost)
         self.pods.lose([self.number[uid] for uid in lost if uid in self.number])
 
 
@@ -160,7 +160,7 @@ def _pool(session: Session, ask: Ask, rights: Rights) -> tuple[Pool | None, Flag
         return None, None
     session.work_left -= len(room.pods)
     pool = pools[key] = Pool.of(room, rights)
-    pool.gone.update(session.evicted)
+    pool.seen = len(session.evicted)
     return pool, pool.allowed(rights)
 
 

@@ -190,15 +190,19 @@ class Hooks:
             wishes += answer
         return wishes
 
-    def sorts(self, pod: Pod, shape: Shape, view: View) -> Hashable:
-        """Return what all plugins tell pods of one shape apart by; None when none of them does."""
-        parts = []
+    def sorts(self, pods: Sequence[Pod], view: View) -> list[Hashable] | None:
+        """Return what all plugins tell each pod apart by from others of its shape; None when they tell none apart."""
+        shapes = view.snapshot.shapes
+        parts: list[list[Hashable]] = []
         for hook in self._of["sorts"]:  # asked for every pod of every ask: without a call between
+            call = hook.call
             try:
-                parts.append(hook.call(pod, shape, view))
+                parts.append([call(pod, shapes[pod.shape], view) for pod in pods])
             except Exception as error:
                 raise HookRaised(hook.plugin, hook.hook, error) from error
-        return tuple(parts) if any(part is not None for part in parts) else None
+        if all(part.count(None) == len(part) for part in parts):
+            return None
+        return [one if one.count(None) < len(one) else None for one in zip(*parts, strict=True)]
 
     def relates(self, members: tuple[Members, ...], view: View, *, empty: bool) -> Relations | Verdict:
         """Return the relations of all plugins, scores with their weights, or the first verdict."""

@@ -29,7 +29,7 @@ from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Neighbours
 from scheduler.framework.nominations import Lift, Nominations
-from scheduler.framework.outlook import Outlook
+from scheduler.framework.outlook import Outlook, going
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations
 from scheduler.framework.residents import is_preemptible
 from scheduler.framework.statement import Statement
@@ -37,7 +37,7 @@ from scheduler.framework.topology_tree import Domains, LevelFault
 from scheduler.model.decisions import Decision, Decisions, Drain, Place
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import HOSTNAME
-from scheduler.model.pods import Pod, Shape
+from scheduler.model.pods import Pod, Shape, held_by, holder_of
 from scheduler.model.queues import DEFAULT_QUEUE, Queue
 from scheduler.model.resources import Amounts
 from scheduler.model.snapshot import NodeTable, Snapshot
@@ -116,6 +116,9 @@ class Session:
         self._refused = self._refusals()
         self._related: dict[Hashable, Relations | Verdict] = {}
         self._queue_keys: dict[str, tuple[Any, ...]] = {}
+        self._head_keys: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self._keyed = (0, 0, 0)
+        self._plain: dict[str, Queue] = {}
         self.firm: NDArray[np.int64] | None = None
         """What queues hold in groups that are not preemptible, once somebody asked; rows as in the book."""
         self.wants: dict[str, Any] = {}
@@ -239,7 +242,10 @@ class Session:
 
     def queue(self, name: str) -> Queue:
         """The queue object of a name; one without settings where there is none."""
-        return self.snapshot.queues.get(name) or Queue(name=name)
+        found = self.snapshot.queues.get(name) or self._plain.get(name)
+        if found is None:
+            found = self._plain[name] = Queue(name=name)
+        return found
 
     def least_of(self, state: GroupState) -> Amounts:
         """What the group asks for at its next turn: its minimum, or one member where that is met."""
@@ -261,10 +267,17 @@ class Session:
         return bool((2 * book.waiting > book.ground.total - book.used[root]).any())
 
     def queue_key(self, name: str, head: GroupState) -> tuple[Any, ...]:
-        """The queue's key as of now, if `head` is served. Raises `HookRaised` the first time; later the last good key
-        is kept."""
+        """The queue's key as of now, if `head` is served; the same until something is decided. Raises `HookRaised` the
+        first time; later the last good key is kept."""
+        decided = len(self.places), len(self.evicted), len(self.drains)
+        if decided != self._keyed or self.hooks.volatile:
+            self._keyed = decided
+            self._head_keys.clear()
+        key = self._head_keys.get((name, head.key))
         try:
-            self._queue_keys[name] = self.hooks.order_queues(self.queue(name), head, self)
+            if key is None:
+                key = self._head_keys[name, head.key] = self.hooks.order_queues(self.queue(name), head, self)
+            self._queue_keys[name] = key
         except HookRaised as raised:
             if name not in self._queue_keys:
                 raise
@@ -303,8 +316,9 @@ class Session:
         return (self.world, self.serial, len(self.places)) if self.places else (self.world,)
 
     def holders(self, resource: str) -> tuple[tuple[str, int], ...]:
-        """Who holds most of a resource: up to three ("3 pods of NAME", amount), largest first."""
-        key = ("holders", self.tenancy, resource)
+        """Who holds most of a resource and stays: up to three ("3 pods of NAME", amount), largest first."""
+        leaving = {pod.uid: pod for pod, _ in going(self.snapshot)} | self.evicted
+        key = ("holders", self.tenancy, resource, frozenset(leaving))
         known: tuple[tuple[str, int], ...] | None = self.cache.memo.get(key)
         if known is None:
             sums: dict[str, tuple[int, int]] = {}
@@ -312,12 +326,16 @@ class Session:
                 for name, value in held:
                     if name == resource and value > 0:
                         sums[label] = (pods, value)
+            for pod in leaving.values():
+                value = dict(held_by(pod, self.snapshot.shapes)).get(resource, 0)
+                if value and (label := holder_of(pod)) in sums:
+                    sums[label] = (sums[label][0] - 1, sums[label][1] - value)
             for place in self.places:
                 label, pods, value = self._held_by(place, resource)
                 before = sums.get(label, (0, 0))
                 if value:
                     sums[label] = (before[0] + pods, before[1] + value)
-            top = sorted((-value, label, pods) for label, (pods, value) in sums.items())[:_HOLDERS]
+            top = sorted((-value, label, pods) for label, (pods, value) in sums.items() if value > 0)[:_HOLDERS]
             known = tuple((f"{pods} {'pod' if pods == 1 else 'pods'} of {label}", -value) for value, label, pods in top)
             self.cache.memo.put(key, known)
         return known

@@ -117,8 +117,11 @@ class Model:
         objective.scaling_factor = -1.0
         self.has_objective = True
 
-    def solve(self, clock: Clock) -> Result:
-        """Run the solver for what is left of the budget."""
+    def solve(self, clock: Clock, *, whole: bool = False) -> Result:
+        """Run the solver for what is left of the budget.
+
+        whole: give its relaxation all rows at once, and simplify them once: for models whose bounds need most of them.
+        """
         if self.size > LARGEST_MODEL or clock.left <= 0:
             return Result(Status.UNKNOWN, [])
         solver = cp_model.CpSolver()
@@ -128,6 +131,9 @@ class Model:
         parameters.cp_model_probing_level = 0
         parameters.symmetry_level = 0
         parameters.linearization_level = 2 if self.has_objective else 1
+        if whole:
+            parameters.add_lp_constraints_lazily = False
+            parameters.max_presolve_iterations = 1
         parameters.max_deterministic_time = clock.left
         parameters.max_time_in_seconds = clock.wall_left
         status = solver.solve(cp_model.CpModel(self._proto))

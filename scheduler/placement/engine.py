@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from scheduler.placement.bounds import Bounds, bound
+from scheduler.placement.checks import check_problem
 from scheduler.placement.composition import Composition
 from scheduler.placement.counting import capped, fill, segment_sums
 from scheduler.placement.facts import refuse
@@ -27,7 +28,6 @@ from scheduler.placement.problem import (
     Placement,
     PlacementBug,
     PlacementProblem,
-    check_problem,
 )
 from scheduler.placement.soft import kept, preferring
 from scheduler.placement.spans import Spans

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,7 @@ class MoveModel(RoomModel):
     likely: of each kind's destinations so many with room, and so many that lack least, None: all of them.
     """
 
+    at_once: ClassVar[bool] = False
     moving: MoveProblem | None = None
     likely: int | None = None
     arrivals: list[Arrival] = field(default_factory=list)

@@ -8,6 +8,7 @@ many of the piece must go when all others on the node go too; only rows of that 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -49,6 +50,7 @@ def necessary_rows(
                     model.row([gone[place][0], variable], [count, -units], 0, None)
 
 
+@lru_cache(maxsize=4096)
 def _least(need: int, others: int, each: int, cap: int) -> tuple[int, int]:
     """Return (units, pods): at least so many units go for so many pods, in proportion, with all others gone."""
     ratios = [(max(0, -((others - pods * need) // each)), pods) for pods in range(1, cap + 1)]

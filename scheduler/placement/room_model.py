@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +47,9 @@ class _Term:
 @dataclass(slots=True, eq=False)
 class RoomModel:
     """The model of one segment, or of everything. `instance`: of the question with all candidates gone."""
+
+    at_once: ClassVar[bool] = True
+    """Whether the solver's bounds need most of the rows."""
 
     problem: VictimProblem
     instance: Instance
@@ -243,7 +247,7 @@ class RoomModel:
             limit = heavy * below[0] + min(below[1], most) - worse
             self.model.row(variables, weights, None, limit)
         self.model.minimize(variables, weights)
-        first = self.model.solve(clock)
+        first = self.model.solve(clock, whole=self.at_once)
         if first.status is Status.IMPOSSIBLE:
             return Chosen(frozenset(), None, True)
         if first.status is Status.UNKNOWN:
@@ -257,7 +261,7 @@ class RoomModel:
             if tie and below is not None:
                 self.model.row(units, costs, None, below[2] - 1)
             self.model.minimize(units, costs)
-            second = self.model.solve(clock)
+            second = self.model.solve(clock, whole=self.at_once)
             if second.status in (Status.FOUND, Status.BETTER):
                 values = second.values
             elif tie:

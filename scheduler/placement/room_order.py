@@ -1,13 +1,17 @@
 """A question about some of its residents, and all of them in order: the only place that numbers residents anew.
 
 Decided here: the order in which victims are looked at (by name, then by what they are), so that the order in which they
-were given decides nothing. Answers are given back in the numbers of the question.
+were given decides nothing, and that rows which no set breaks are left out. Answers are given back in the numbers of the
+question.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.placement.problem import PlacementProblem
 from scheduler.placement.victims import (
@@ -79,7 +83,24 @@ def in_order(problem: VictimProblem) -> tuple[VictimProblem, list[int]]:
         return (one.name, one.node, one.runtime, one.holds.tolist(), gang.priority, len(gang.residents), gang.minimum)
 
     order = sorted(range(len(problem.residents)), key=key)
-    return part_of(problem, order), order
+    held = np.array([one.holds for one in problem.residents], dtype=np.int64)
+    held = held.reshape(len(problem.residents), len(problem.problem.nodes.resources))
+    rows = tuple(row for row in problem.rows if not _always_holds(row, held))
+    return part_of(replace(problem, rows=rows), order), order
+
+
+def _always_holds(row: RoomRow, held: NDArray[np.int64]) -> bool:
+    """Whether no set of victims breaks a row. held: by all residents, (residents, resources)."""
+    match row:
+        case AtMostEvicted(residents, most):
+            return len(residents) <= most
+        case AtMostTaken(amounts, most):
+            return sum(amount for _, amount in amounts) <= most
+        case MustFree(_, least):
+            return least <= 0
+        case WhileOver(residents, over):  # the queue is over by all that they hold, or by more
+            together = held[list(residents)].sum(axis=0)
+            return any(int(together[resource]) <= amount for resource, amount in over)
 
 
 def moved_back(made: MadeRoom, order: Sequence[int]) -> MadeRoom:

@@ -21,6 +21,7 @@ from scheduler.placement.problem import (
     BadProblem,
     Demand,
     Infeasible,
+    Minimum,
     NodeView,
     Placement,
     PlacementProblem,
@@ -120,7 +121,8 @@ class SinglePods:
     def _quick(self, room: VictimProblem, demand: Demand, may: Flags) -> MadeRoom | Infeasible | None:
         """Return the answer when it is nobody, one piece that is certainly the cheapest, or certainly "no"."""
         hosts = np.ones(self.slots.size, dtype=np.bool_) if demand.mask is None else demand.mask
-        if _must(room.rows) and (hosts & self._enough(demand, self.free, self.slots)).any():
+        fits_now = bool((hosts & self._enough(demand, self.free, self.slots)).any())
+        if _must(room.rows) and fits_now:
             placed = place(room.without(()))
             return MadeRoom(placed, (), True) if isinstance(placed, Placement) else None
         pieces = self._pieces
@@ -138,7 +140,18 @@ class SinglePods:
             return answer if isinstance(answer, Infeasible) and answer.proven else None
         if not self._certain(demand, may_go, hosts, best):
             return None
-        return self._checked(room, frozenset(pieces.members(best, self._gangs)))
+        gone = frozenset(pieces.members(best, self._gangs))
+        known = None if fits_now else self._only_place(room, gone)
+        return self._checked(room, gone) if known is None else known
+
+    def _only_place(self, room: VictimProblem, gone: frozenset[int]) -> MadeRoom | None:
+        """Return the answer when the pod fits nowhere now: on the node of these, when that is one, and it passes."""
+        nodes = {self._residents[resident].node for resident in gone}
+        if len(nodes) > 1 or not all(isinstance(rule, Minimum) for rule in room.problem.rules):
+            return None
+        placement = Placement((((nodes.pop(), 1),),), "counting")
+        made = MadeRoom(placement, tuple(sorted(gone)), True)
+        return None if verify_room(room, made, minimal=False) else made
 
     def _checked(self, room: VictimProblem, gone: frozenset[int]) -> MadeRoom | None:
         """Return the answer in which these go, None when rows or the exact question forbid it."""

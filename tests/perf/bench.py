@@ -42,6 +42,12 @@ def _memory(quick: bool) -> list[Row]:
     return bench_live.memory(quick)
 
 
+def _reclaim_end_to_end(quick: bool) -> list[Row]:
+    from tests.perf import bench_reclaim
+
+    return bench_reclaim.rows(quick)
+
+
 def _engine(quick: bool) -> list[Row]:
     from scheduler.placement import warm_up
     from tests.perf import bench_engine, usage
@@ -109,10 +115,10 @@ def _victims(quick: bool) -> list[Row]:
 
 def _topology(quick: bool) -> list[Row]:
     from scheduler.placement import warm_up
-    from tests.perf import bench_topology
+    from tests.perf import bench_domains, bench_topology
 
     warm_up()
-    return bench_topology.rows(quick)
+    return [*bench_domains.rows(quick), *bench_topology.rows(quick)]
 
 
 def _queues(quick: bool) -> list[Row]:
@@ -133,6 +139,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "idle": _idle,
     "memory": _memory,
     "parity-session": _parity_session,
+    "reclaim-endtoend": _reclaim_end_to_end,
     "endtoend": _end_to_end,
     "parity": _parity,
 }

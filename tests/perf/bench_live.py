@@ -40,7 +40,7 @@ def _plane(nodes: int, running: int = 0) -> Iterator[tuple[ControlPlane, Server]
         yield plane, server
 
 
-def _wait_ready(subject: Subject, timeout: float = 180.0) -> float:
+def wait_ready(subject: Subject, timeout: float = 180.0) -> float:
     """Return the seconds until it says that it is ready."""
     began = time.monotonic()
     while time.monotonic() - began < timeout:
@@ -71,7 +71,7 @@ def latency(quick: bool) -> list[Row]:
         subject = subjects.muster(server, plane.directory)
         observer = Observer(server)
         try:
-            _wait_ready(subject)
+            wait_ready(subject)
             observer.start(GANG)
             time.sleep(3)
             took = []
@@ -111,7 +111,7 @@ def idle(quick: bool) -> list[Row]:
     with _plane(nodes, running) as (plane, server):
         subject = subjects.muster(server, plane.directory)
         try:
-            _wait_ready(subject)
+            wait_ready(subject)
             time.sleep(8)
             say(f"idle for {seconds:.0f} s")
             before, cpu = _writes(plane), usage.of([subject.pid]).cpu

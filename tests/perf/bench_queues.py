@@ -187,17 +187,21 @@ def under_pressure(nodes: int, running: int, gangs: int, queues: int, sessions: 
     world.take()
     gc.collect()
     gc.freeze()
-    took, placed, gone = [], 0, 0
+    took, cpu, placed, gone = [], [], 0, 0
     for _ in range(sessions):
+        world.take()
+        before = time.process_time()
         took.append(session(world))
+        cpu.append(time.process_time() - before)
         placed += len(world.places)
         gone += len(world.victims)
         world.carry_out()
         world.now += 1.0
     what = f"{nodes} nodes, {running} pods, {gangs} gangs in {queues} queues"
-    more = f"{sessions} sessions, {placed} gangs placed, {gone} pods evicted"
+    more = f"cpu {statistics.median(cpu):.2f} s; {sessions} sessions, {placed} gangs placed, {gone} pods evicted"
     yield Figure(f"{what}: session, p50", statistics.median(took), None, more)
-    yield Figure(f"{what}: session, p99", float(np.quantile(took, 0.99)), 2.0, f"longest {max(took):.2f} s")
+    more = f"cpu {float(np.quantile(cpu, 0.99)):.2f} s; longest {max(took):.2f} s"
+    yield Figure(f"{what}: session, p99", float(np.quantile(took, 0.99)), 2.0, more)
     gc.unfreeze()
 
 
