@@ -378,6 +378,7 @@ class IoProcess:
             assumed=self._performer.assumed,
             pending=self._performer.pending(),
             queues=self._performer.queues(),
+            faults=self._performer.topology_faults(),
         )
         return self._metrics.render()
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, make_ask
+from scheduler.actions.dealing import deal
 from scheduler.actions.placing import Found, Nothing, solve
 from scheduler.actions.wants import Want, has_to_wait, leave, wants
 from scheduler.framework.gangs import Needs, meant
@@ -71,13 +72,12 @@ def _costlier(session: Session, ask: Ask, answer: Found) -> Verdict | None:
 def perform(session: Session, ask: Ask, answer: Found, *, each: bool) -> list[tuple[Pod, int]]:
     """Turn an answer into a decision; return the members with their rows."""
     with session.statement() as statement:
-        members: list[tuple[Pod, int]] = []
         for kind, (rows, counts) in zip(ask.kinds, answer.parts, strict=True):
             statement.charge(kind.shape, rows, counts)
-            members.extend(zip(kind.pods, spelled(rows, counts), strict=False))
-        statement.place(ask.state, 0 if each else len(members), members)
+        dealt = deal(session, ask, answer.parts)
+        statement.place(ask.state, 0 if each else len(dealt.members), dealt.members, marks=dealt.marks)
         statement.commit()
-    return members
+    return dealt.members
 
 
 def defers(session: Session, state: GroupState, ask: Ask) -> bool:

@@ -19,7 +19,7 @@ from scheduler.actions.candidates import Candidate, herd_of
 from scheduler.actions.evicting import commit, evict_for
 from scheduler.actions.making_room import make_room_for, work_of
 from scheduler.actions.placing import problem_of
-from scheduler.actions.rehousing import is_free
+from scheduler.actions.rehousing import domains_of, is_free
 from scheduler.actions.rights import Rights, budgets_of, permitted
 from scheduler.actions.room import gang_of, residents_of, rows_of
 from scheduler.framework.residents import Running
@@ -47,23 +47,35 @@ def moving_first(session: Session, ask: Ask, rights: Rights) -> bool:
 
 def movable(session: Session, ask: Ask) -> Rights | None:
     """Return who may be moved for the group; None when nobody, or when moves are not for it."""
-    book = session.book
     if session.served_row(ask.state) is None or not session.is_preemptible(ask.state):
         return None
     if session.hooks.allows(ask.state, ask.amounts, session) is not None or not _suffices(session, ask):
         return None
-    found: list[Candidate] = []
-    for queue in session.cache.residents.queues():
-        there = herd_of(session, book.tree.index[queue], against_others=True)
-        others = np.ones(len(there.candidates), dtype=np.bool_)
-        if ask.state.key in there.position:
-            others[there.position[ask.state.key]] = False
-        for number in there.of(others).tolist():
-            candidate = there.candidates[number]
-            if candidate is not None and (moving := _moving(session, candidate)) is not None:
-                found.append(moving)
+    found = _everybody(session)
+    if any(one.running.key == ask.state.key for one in found):
+        found = [one for one in found if one.running.key != ask.state.key]
     allowed = permitted(session, ask, found)
     return Rights(NAME, tuple(allowed), budgets=budgets_of(session, allowed)) if allowed else None
+
+
+def _everybody(session: Session) -> list[Candidate]:
+    """Return who can be moved for anybody; looked at once as long as nothing is decided."""
+    stamp = (len(session.places), len(session.evicted))
+    known = session.scratch.get("movable")
+    if known is None or known[0] != stamp:
+        before, session.changes_at = session.changes_at, float("inf")
+        found: list[Candidate] = []
+        for queue in session.cache.residents.queues():
+            there = herd_of(session, session.book.tree.index[queue], against_others=True)
+            for number in there.of(np.ones(len(there.candidates), dtype=np.bool_)).tolist():
+                candidate = there.candidates[number]
+                if candidate is not None and (moving := _moving(session, candidate)) is not None:
+                    found.append(moving)
+        known = session.scratch["movable"] = (stamp, found, session.changes_at)
+        session.changes_at = before
+    session.look_again_at(known[2])
+    movable: list[Candidate] = known[1]
+    return movable
 
 
 def _suffices(session: Session, ask: Ask) -> bool:
@@ -80,8 +92,8 @@ def _moving(session: Session, candidate: Candidate) -> Candidate | None:
     running = candidate.running
     if not pods or not (whole or len(running.pods) + running.fixed > running.minimum):
         return None
-    state = session.snapshot.groups.get(running.key)
-    if not whole and state is not None and state.group.topology is not None:
+    bound = domains_of(session, running)
+    if bound is None or (bound and not whole):
         return None
     return Candidate(running, pods, whole)
 
@@ -120,13 +132,11 @@ def move_for(session: Session, ask: Ask, rights: Rights) -> bool:
 
 def _together(session: Session, rights: Rights) -> list[Together]:
     """The groups that run in one domain of a level stay in one."""
-    found = []
-    for number, one in enumerate(rights.candidates):
-        state = session.snapshot.groups.get(one.running.key)
-        topology = state.group.topology if state is not None else None
-        if topology is not None and topology.required:
-            found.append(Together(number, topology.required))
-    return found
+    return [
+        Together(number, level)
+        for number, one in enumerate(rights.candidates)
+        for level in domains_of(session, one.running) or ()
+    ]
 
 
 def _masks(session: Session, pods: tuple[Pod, ...]) -> tuple[tuple[NDArray[np.bool_], ...], tuple[int, ...]]:

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask
-from scheduler.actions.attempt import spelled
 from scheduler.actions.candidates import lost
+from scheduler.actions.dealing import deal
 from scheduler.actions.making_room import WORK, work_of
 from scheduler.actions.narrowing import portions
+from scheduler.actions.placing import parts_of
 from scheduler.actions.rehousing import rehoused
 from scheduler.actions.rights import Rights, narrowed
 from scheduler.actions.room import Room, room_for
@@ -82,14 +83,14 @@ def _carry_out(session: Session, ask: Ask, why: str, room: Room, answer: MadeRoo
         running = room.owners[number]
         gone.setdefault(running.key, (running, []))[1].append(room.pods[number])
     parts = [(one, tuple(pods)) for one, pods in gone.values()]
-    if not _allowed(session, ask, parts):
+    if not _allowed(session, ask, answer.placement, parts):
         session.count("room_searches_total", action=why, result="forbidden")
         return False
     commit(session, ask, answer.placement, parts, why)
     return True
 
 
-def _allowed(session: Session, ask: Ask, gone: list[tuple[Running, tuple[Pod, ...]]]) -> bool:
+def _allowed(session: Session, ask: Ask, placement: Placement, gone: list[tuple[Running, tuple[Pod, ...]]]) -> bool:
     """Whether plugins allow the ask when these are gone; of what they say limits and guarantees are rows already."""
     undo: list[Callable[[], None]] = []
     for running, pods in gone:
@@ -97,7 +98,8 @@ def _allowed(session: Session, ask: Ask, gone: list[tuple[Running, tuple[Pod, ..
         if row is not None:
             undo.append(session.book.charge(row, -session.book.vector(held_together(pods, session.snapshot.shapes))))
     try:
-        return session.hooks.allows(ask.state, ask.amounts, session) is None
+        amounts = ask.amounts_of([placement.placed(number) for number in range(len(ask.kinds))])
+        return session.hooks.allows(ask.state, amounts, session) is None
     finally:
         for back in undo:
             back()
@@ -117,17 +119,16 @@ def commit(
     """
     with session.outlook.ahead(), session.statement() as statement:
         victims = statement.evict(gone, why)
-        members: list[tuple[Pod, int]] = []
-        for kind, pairs in zip(ask.kinds, placement.counts, strict=True):
-            rows = np.array([node for node, _ in pairs], dtype=np.intp)
-            counts = np.array([number for _, number in pairs], dtype=np.int64)
+        found = parts_of(placement.counts)
+        for kind, (rows, counts) in zip(ask.kinds, found, strict=True):
             statement.charge(kind.shape, rows, counts)
-            members.extend(zip(kind.pods, spelled(rows, counts), strict=False))
+        dealt = deal(session, ask, found)
+        members = dealt.members
         pods = {pod.uid: pod for _, part in gone for pod in part}
         homes = rehoused(session, gone) if moves is None else moves
         victims = tuple(_moved(session, victim, pods[victim.uid], homes.get(victim.uid, "")) for victim in victims)
         awaited = _awaited(session, {row for _, row in members}, {victim.uid for victim in victims}, why)
-        statement.place(ask.state, len(members), members, (*victims, *awaited))
+        statement.place(ask.state, len(members), members, (*victims, *awaited), dealt.marks)
         statement.commit()
     _note_spare(session, list(pods.values()), members)
     lost(session, [running for running, _ in gone])

@@ -117,10 +117,11 @@ def _solve(session: Session, ask: Ask, relations: Relations, *, empty: bool) -> 
     session.count("solver_results_total", status=answer.method)
     if answer.total == 0:
         return Nothing(proven=True)
-    return Found(_parts(answer.counts))
+    return Found(parts_of(answer.counts))
 
 
-def _parts(counts: Counts) -> tuple[tuple[NDArray[np.intp], NDArray[np.int64]], ...]:
+def parts_of(counts: Counts) -> tuple[tuple[NDArray[np.intp], NDArray[np.int64]], ...]:
+    """Return for each demand the rows, and how many pods each takes."""
     return tuple(
         (
             np.array([node for node, _ in pairs], dtype=np.intp),

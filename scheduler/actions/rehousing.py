@@ -24,6 +24,23 @@ def is_free(session: Session, pod: Pod) -> bool:
     return bool(pod.owner_uid) and pod.volumes is None and not relates(session.snapshot.shapes[pod.shape])
 
 
+def domains_of(session: Session, running: Running) -> tuple[str, ...] | None:
+    """Return the levels of which a running group has to stay in one domain; None where it says more about domains than
+    that, so that nobody moves it."""
+    state = session.snapshot.groups.get(running.key)
+    if state is None:
+        return ()
+    wish = state.group.topology
+    if any(one.topology is not None and one.topology.binds for one in state.group.subgroups):
+        return None
+    if wish is None or not wish.binds:
+        return ()
+    level = session.resolve(wish.name, wish.required)
+    if wish.at_most or wish.segments or wish.apart or wish.exclusive or not isinstance(level, str):
+        return None
+    return (level,)
+
+
 def rehoused(session: Session, gone: Sequence[tuple[Running, tuple[Pod, ...]]]) -> dict[str, str]:
     """Return uid -> node for the victims that have room on what is free now."""
     if not bool((session.open_slots > 0).any()):
@@ -46,8 +63,7 @@ def _house(
     *,
     whole: bool,
 ) -> Iterable[tuple[str, str]]:
-    state = session.snapshot.groups.get(running.key)
-    if state is not None and state.group.topology is not None:
+    if domains_of(session, running) != () or running.parted:
         return ()
     by_shape: dict[str, list[Pod]] = {}
     for pod in pods:

@@ -249,7 +249,7 @@ def _guarantees(session: Session, share: Share) -> Iterator[Guarantee]:
     """Yield how much of a queue may go so that it keeps what it is guaranteed, or all that it has of it."""
     book = session.book
     staying = book.staying[share.row]
-    least = np.minimum(book.ground.kept[share.row], staying)
+    least = book.secured(share.row)
     for column in np.flatnonzero(least > 0).tolist():
         yield Guarantee(share.row, share.members, column, int(staying[column] - least[column]))
 

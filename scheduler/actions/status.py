@@ -15,19 +15,22 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from scheduler.actions.enqueue import AT_THE_DOOR
+from scheduler.actions.standing import Lines
 from scheduler.actions.strays import strays
 from scheduler.framework.cache import Told
 from scheduler.framework.gangs import is_running, membership, needs, required_total
 from scheduler.framework.session import Session
 from scheduler.model.bindrequest import awaits
-from scheduler.model.decisions import Explain, SetStatus
+from scheduler.model.decisions import Explain, QueuePlace, SetStatus
 from scheduler.model.groups import GroupState, said_of_stray
-from scheduler.model.verdict import Verdict
+from scheduler.model.verdict import Code, Verdict, verdict
 
 COUNTS_AFTER = 1.0
 """Seconds between a group's last status and one in which only counts differ."""
 NUMBERS_AFTER = 5.0
 """Seconds between saying a reason and saying the same reason with other numbers."""
+MOST_DOMAINS = 64
+"""Domains of a level that a status names."""
 AGAIN_AFTER = 60.0
 """Seconds after which what was said is said again when the object still does not show it."""
 
@@ -42,6 +45,11 @@ def run(session: Session) -> None:
         if before.get(key) != apart.get(key):
             due[key] = keys[key] = None
     session.cache.strays = apart
+    lines = Lines(session)
+    for key in lines.with_objects() if lines.due else ():
+        told = session.told(session.snapshot.groups[key])
+        if told.status and told.status[-1] != lines.place(session.snapshot.groups[key]):
+            due[key] = keys[key] = None
     for key, when in session.cache.delayed.items():
         if when <= session.now:
             due[key] = keys[key] = None
@@ -54,9 +62,21 @@ def run(session: Session) -> None:
         if key not in due and (session.is_settled(state) or _has_nothing_to_say(session, state)):
             continue
         with session.guard(state):
-            said, explained = _say_status(session, state, apart.get(key)), _say_why(session, state)
+            _say_strays(session, state)
+            said = _say_status(session, state, apart.get(key), lines, again=lines.due or key in due)
+            explained = _say_why(session, state)
             if said and explained:
                 session.settle(state, _look_again_at(session, state))
+
+
+def _say_strays(session: Session, state: GroupState) -> None:
+    """Tell members that name a sub-group which is not there; the others do not wait for them."""
+    for pod in state.strays:
+        if pod.condition is None or pod.condition.reason != Code.MISCONFIGURED:
+            known = ", ".join(one.path for one in state.group.subgroups)
+            message = f'there is no sub-group "{pod.role}" in {state.group.kind} {state.group.name}, only {known}'
+            why = verdict(Code.MISCONFIGURED, field=f"pod {pod.name}", message=message)
+            session.say(Explain(group=state.key, verdict=why, pods=(pod.uid,)))
 
 
 def _has_nothing_to_say(session: Session, state: GroupState) -> bool:
@@ -110,8 +130,12 @@ def _says_stray(state: GroupState) -> bool:
     return any(said_of_stray(condition) for condition in state.group.conditions)
 
 
-def _say_status(session: Session, state: GroupState, apart: Verdict | None) -> bool:
-    """Return whether nothing was put off. apart: that its queue takes no part, though it runs."""
+def _say_status(session: Session, state: GroupState, apart: Verdict | None, lines: Lines, *, again: bool) -> bool:
+    """Return whether nothing was put off.
+
+    apart: that its queue takes no part, though it runs. again: whether its place is looked at again if that alone may
+    differ.
+    """
     group = state.group
     if not group.has_object or not group.uid or group.deleting or state.missing_object:
         return True
@@ -126,9 +150,12 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None) -> b
     elif started:
         why = apart if phase == "Running" else None
     counts = counts_of(state)
-    wanted = (phase, counts, why)
+    nodes, domains = _where(session, state) if started else (0, ())
     read = (group.phase, group.counts, group.conditions)
     told = session.told(state)
+    rest = (phase, counts, why, nodes, domains)
+    place = _last_place(told) if told.status[:-1] == rest and not again else _place(state, why, lines)
+    wanted = (*rest, place)
     if not told.status:
         if why is None and _shown(state, phase, counts) and not _says_stray(state):
             session.note(state, replace(told, status=wanted, read=read))
@@ -140,18 +167,46 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None) -> b
     elif not _is_due(session, state, told, wanted):
         return False
     session.note(state, replace(told, status=wanted, read=read, status_at=session.now))
-    session.say(SetStatus(group=group.key, uid=group.uid, phase=phase, counts=counts, verdict=why))
+    session.say(SetStatus(group.key, group.uid, phase, counts, why, nodes, domains, place))
     return True
+
+
+def _where(session: Session, state: GroupState) -> tuple[int, tuple[tuple[str, tuple[str, ...]], ...]]:
+    """Return on how many nodes the members are, and in which domains of the levels that the group asks about."""
+    group = state.group
+    if group.topology is None and not any(one.topology for one in group.subgroups):
+        return 0, ()
+    rows = {row for pod in state.bound if (row := session.row(pod.node)) is not None}
+    wishes = session.hooks.wishes(state, session) if session.hooks.has("wishes") else ()
+    if isinstance(wishes, Verdict) or not rows:
+        return len(rows), ()
+    found: dict[str, tuple[str, ...]] = {}
+    for label in dict.fromkeys(wish.label for wish in wishes):
+        ids, names = session.domains(label)
+        inside = sorted({names[ids[row]] for row in rows if ids[row] >= 0})[:MOST_DOMAINS]
+        found[session.level_name(label)] = tuple(inside)
+    return len(rows), tuple(sorted(found.items()))
+
+
+def _place(state: GroupState, why: Verdict | None, lines: Lines) -> QueuePlace | None:
+    """Where the group stands now."""
+    return None if why is None else lines.place(state)
+
+
+def _last_place(told: Told) -> QueuePlace | None:
+    """Where the group stood when that was said."""
+    known = told.status[-1]
+    return known if isinstance(known, QueuePlace) else None
 
 
 def _is_due(session: Session, state: GroupState, told: Told, wanted: tuple[object, ...]) -> bool:
     """Whether the difference is worth a write now; otherwise remember when it will be."""
-    old_phase, old_counts, old_why = told.status
-    phase, counts, why = wanted
+    old_phase, old_counts, old_why, *old_where, _ = told.status
+    phase, counts, why, *where, _ = wanted
     if phase != old_phase or _reason(why) != _reason(old_why):
         return True
     in_flight = bool(state.assumed) or any(pod.phase != "Running" for pod in state.bound)
-    wait = NUMBERS_AFTER if counts == old_counts or in_flight else COUNTS_AFTER
+    wait = NUMBERS_AFTER if (counts == old_counts and where == old_where) or in_flight else COUNTS_AFTER
     due = told.status_at + wait
     if session.now >= due:
         return True

@@ -8,6 +8,7 @@ means for a gang. There is a task for each worker and none for each pod.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
@@ -17,7 +18,7 @@ from scheduler.binder import answers
 from scheduler.binder.ports import Api
 from scheduler.binder.record import ABOUT_VICTIMS, Answer, Kind, Verb
 from scheduler.cluster.client import JSON, STRATEGIC, RequestFailed
-from scheduler.model.decisions import Assignment
+from scheduler.model.decisions import Assignment, Mark
 
 
 class LeaseLost(Exception):
@@ -264,6 +265,8 @@ _ABOUT_A_VICTIM = {
     Verb.EVICT: ("POST", "/eviction", JSON),
     Verb.REMOVE: ("DELETE", "", JSON),
 }
+RANK, DOMAINS = "scheduling.muster.sh/rank", "scheduling.muster.sh/domains"
+"""Annotations of a pod that its containers may read (downward API)."""
 
 
 def pod_path(target: Assignment) -> str:
@@ -272,11 +275,22 @@ def pod_path(target: Assignment) -> str:
 
 
 def binding(target: Assignment) -> bytes:
-    """Return a Binding that names the pod's uid, so that a pod re-created under the name is not bound."""
+    """Return a Binding that names the pod's uid, so that a pod re-created under the name is not bound.
+
+    The API server copies its annotations to the pod: its rank and its domains, before any container starts.
+    """
+    marks = f',"annotations":{json.dumps(_annotations(target.mark))}' if target.mark is not None else ""
     return (
         f'{{"apiVersion":"v1","kind":"Binding","metadata":{{"name":"{target.pod}","namespace":"{target.namespace}",'
-        f'"uid":"{target.uid}"}},"target":{{"apiVersion":"v1","kind":"Node","name":"{target.node}"}}}}'
+        f'"uid":"{target.uid}"{marks}}},"target":{{"apiVersion":"v1","kind":"Node","name":"{target.node}"}}}}'
     ).encode()
+
+
+def _annotations(mark: Mark) -> dict[str, str]:
+    found = {RANK: str(mark.rank)} if mark.rank >= 0 else {}
+    if mark.domains:
+        found[DOMAINS] = ",".join(f"{level}={domain}" for level, domain in mark.domains)
+    return found
 
 
 def deletion(target: Assignment, version: str) -> bytes:

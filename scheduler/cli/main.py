@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from scheduler.cli.picture import Source
 
 app = typer.Typer(
     name="muster",
@@ -84,6 +87,7 @@ Names = Annotated[
         "--scheduler-name", help="schedulerName that is served; repeat. Default: those of the file, and of gangs."
     ),
 ]
+ToldOption = Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")]
 Level = Annotated[str | None, typer.Option("--level", help="The narrowest level that is shown.")]
 Resource = Annotated[
     str | None, typer.Option("--resource", help="What is counted; default: the GPUs of which there are most, else cpu.")
@@ -212,7 +216,7 @@ def why(
     target: Annotated[str, typer.Argument(help="A group or a pod: NAME, group/NAME or pod/NAME.")],
     namespace: Namespace = None,
     by_node: Annotated[bool, typer.Option("--nodes", help="Also what each node says to one more such pod.")] = False,
-    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    output: ToldOption = Told.TABLE,
     config: ConfigFile = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -233,10 +237,42 @@ def why(
     )
 
 
+def _source(
+    kubeconfig: str | None, context: str | None, file: Path | None, config: Path | None, names: list[str] | None
+) -> Source:
+    """Where a command that looks at the whole cluster takes its picture from."""
+    from scheduler.cli.picture import Source
+
+    return Source(kubeconfig, context, file, config, tuple(names or ()))
+
+
+@app.command()
+def simulate(
+    files: Annotated[
+        list[Path], typer.Option("--filename", "-f", exists=True, dir_okay=False, help="Manifests of the gang; repeat.")
+    ],
+    nodes: Annotated[int, typer.Option("--nodes", min=0, max=10000, help="So many nodes more, like --template.")] = 0,
+    template: Annotated[str, typer.Option("--template", help="Name of the node that the added ones are like.")] = "",
+    namespace: Namespace = None,
+    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    config: ConfigFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Say whether a gang would run now, where, whom it would evict, and what would help; nothing is created."""
+    from scheduler.cli.simulate import Question
+    from scheduler.cli.simulate import simulate as ask
+
+    if bool(nodes) != bool(template):
+        raise typer.BadParameter("--nodes and --template go together")
+    question = Question(tuple(files), nodes, template, namespace)
+    raise typer.Exit(ask(question, kubeconfig=kubeconfig, context=context, config=config, output=output.value))
+
+
 @app.command()
 def share(
     queue: Annotated[str | None, typer.Argument(help="One queue with all below it.")] = None,
-    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    output: ToldOption = Told.TABLE,
     file: SnapshotFile = None,
     config: ConfigFile = None,
     scheduler_name: Names = None,
@@ -244,18 +280,16 @@ def share(
     context: Context = None,
 ) -> None:
     """Show how the cluster is divided: what each queue is owed, holds and borrows, and what its past changes."""
-    from scheduler.cli.picture import Source
     from scheduler.cli.share import show
 
-    source = Source(kubeconfig, context, file, config, tuple(scheduler_name or ()))
-    raise typer.Exit(show(queue, source, output.value))
+    raise typer.Exit(show(queue, _source(kubeconfig, context, file, config, scheduler_name), output.value))
 
 
 @app.command()
 def prio(
     group: Annotated[str, typer.Argument(help="A group, or a pod that stands alone.")],
     namespace: Namespace = None,
-    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    output: ToldOption = Told.TABLE,
     file: SnapshotFile = None,
     config: ConfigFile = None,
     scheduler_name: Names = None,
@@ -263,10 +297,9 @@ def prio(
     context: Context = None,
 ) -> None:
     """Show a waiting group's place in the order, what decides it, and who is ahead."""
-    from scheduler.cli.picture import Source
     from scheduler.cli.prio import show
 
-    source = Source(kubeconfig, context, file, config, tuple(scheduler_name or ()))
+    source = _source(kubeconfig, context, file, config, scheduler_name)
     raise typer.Exit(show(group, namespace, source, output.value))
 
 

@@ -101,21 +101,25 @@ async def read(client: ApiClient, names: tuple[str, ...], *, guess: bool) -> Sna
     Raises `ApiError` where nodes, pods, groups or queues may not be read; what else may not be read is told and left
     out.
     """
-    store = Store()
-    now = time.time()
-    events: list[feed.Event] = [feed.NodeSet(node) for node in await reading.nodes(client)]
-    events += [feed.GroupSet(group) for group in await reading.groups(client, None)]
-    events += [feed.QueueSet(queue) for queue in await reading.queues(client)]
-    for name, queue, labels in await reading.namespaces(client):
-        events.append(feed.NamespaceSet(name, queue, labels))
-    events += await _lesser(client, "priorities of groups", _priorities)
-    events += await _lesser(client, "disruption budgets", _budgets)
-    events += served(await reading.pods(client, None), names, guess=guess)
-    events += await _lesser(client, "topologies", reading.wiring)
-    events += await _lesser(client, "volumes", reading.storage)
-    events += await _lesser(client, "open bind requests", _requests)
-    store.apply([*events, feed.Synced()], now)
+    store, found, now = Store(), await events(client, names, guess=guess), time.time()
+    store.apply([*found, feed.Synced()], now)
     return store.snapshot(now, owners=True)
+
+
+async def events(client: ApiClient, names: tuple[str, ...], *, guess: bool) -> list[feed.Event]:
+    """Return what `read` makes its snapshot of."""
+    found: list[feed.Event] = [feed.NodeSet(node) for node in await reading.nodes(client)]
+    found += [feed.GroupSet(group) for group in await reading.groups(client, None)]
+    found += [feed.QueueSet(queue) for queue in await reading.queues(client)]
+    for name, queue, labels in await reading.namespaces(client):
+        found.append(feed.NamespaceSet(name, queue, labels))
+    found += await _lesser(client, "priorities of groups", _priorities)
+    found += await _lesser(client, "disruption budgets", _budgets)
+    found += served(await reading.pods(client, None), names, guess=guess)
+    found += await _lesser(client, "topologies", reading.wiring)
+    found += await _lesser(client, "volumes", reading.storage)
+    found += await _lesser(client, "open bind requests", _requests)
+    return found
 
 
 def served(pods: list[tuple[Pod, Shape]], names: tuple[str, ...], *, guess: bool) -> list[feed.Event]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from urllib.parse import quote, unquote
 
-from scheduler.model.decisions import Assignment, Victim
+from scheduler.model.decisions import Assignment, Mark, Victim
 from scheduler.model.podvolumes import VolumeStep
 
 MADE = "-"
@@ -24,8 +25,31 @@ class BadRequest(ValueError):
 
 def member_line(namespace: str, assignment: Assignment) -> str:
     """Return the line of a member; namespace: that of its group."""
-    line = f"{assignment.pod} {assignment.uid} {assignment.node}"
-    return line if assignment.namespace == namespace else f"{line} {assignment.namespace}"
+    words = [assignment.pod, assignment.uid, assignment.node]
+    if assignment.namespace != namespace:
+        words.append(assignment.namespace)
+    if assignment.mark is not None:
+        words.append(_mark_word(assignment.mark))
+    return " ".join(words)
+
+
+def _mark_word(mark: Mark) -> str:
+    """Return rank=N,LEVEL=DOMAIN,...; what is no letter of a name in a level or a domain is written as %XX."""
+    pairs = [("rank", str(mark.rank))] if mark.rank >= 0 else []
+    pairs += [(f"in:{level}", domain) for level, domain in mark.domains]
+    return ",".join(f"{quote(name, safe=':/')}={quote(value, safe='/')}" for name, value in pairs)
+
+
+def _read_mark(word: str) -> Mark | None:
+    """Return what a word says, None where it says nothing that is understood."""
+    pairs = [pair.partition("=") for pair in word.split(",")]
+    ranks = [value for name, _, value in pairs if name == "rank"]
+    if len(ranks) > 1 or not all(rank.isascii() and rank.isdigit() and len(rank) < 10 for rank in ranks):
+        return None
+    if not all(name == "rank" or (name.startswith("in:") and sign) for name, sign, _ in pairs):
+        return None
+    domains = tuple((unquote(name[3:]), unquote(value)) for name, _, value in pairs if name.startswith("in:"))
+    return Mark(int(ranks[0]) if ranks else -1, domains)
 
 
 def claim_line(namespace: str, step: VolumeStep) -> str:
@@ -47,15 +71,16 @@ def read_members(where: str, namespace: str, text: str) -> Iterator[Assignment]:
     seen: set[str] = set()
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
-        if len(words) not in (3, 4):
+        mark = _read_mark(words.pop()) if len(words) > 3 and "=" in words[-1] else None
+        if len(words) not in (3, 4) or (mark is None and "=" in line):
             raise BadRequest(
-                f"{where}.placements: line {number} must be: pod uid node [namespace]; it is {line!r:.100}"
+                f"{where}.placements: line {number} must be: pod uid node [namespace] [mark]; it is {line!r:.100}"
             )
         pod, uid, node = words[:3]
         if uid in seen:
             raise BadRequest(f"{where}.placements: line {number}: uid {uid:.100} is there already")
         seen.add(uid)
-        yield Assignment(uid, words[3] if len(words) == 4 else namespace, pod, node)
+        yield Assignment(uid, words[3] if len(words) == 4 else namespace, pod, node, mark)
 
 
 def read_claims(where: str, namespace: str, text: str) -> Iterator[VolumeStep]:

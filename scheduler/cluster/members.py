@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from scheduler.dialects.registry import DIALECTS
 from scheduler.model.groups import GroupState, PodGroup
-from scheduler.model.parts import dealt, make_tree
+from scheduler.model.parts import STRAY, dealt, make_tree
 from scheduler.model.pods import Pod, Problem
 from scheduler.model.queues import DEFAULT_QUEUE
 from scheduler.model.verdict import Verdict
@@ -37,15 +37,6 @@ def group_key(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
         if pod.min_member > 0 or key in groups:
             return key
     return f"pod/{pod.namespace}/{pod.uid}"
-
-
-def holder(pod: Pod, key: str) -> str:
-    """Return the name under which a pod's usage is told to people: its group, its owner, or itself."""
-    if key and not key.startswith(("pod/", "owner/")):
-        return key.split("/", 1)[1]
-    if pod.owner_name:
-        return f"{pod.namespace}/{pod.owner_name}"
-    return f"{pod.namespace}/{pod.name}"
 
 
 def queue_of(group: PodGroup | None, members: Iterable[Pod], namespace_queue: Callable[[str, str], str]) -> str:
@@ -136,7 +127,7 @@ def group_state(
         group = replace(group, problems=(*group.problems, *unclear))
     follows = group.topology is not None or bool(group.subgroups)
     sorts: dict[str, list[Pod]] = {
-        name: [] for name in ("waiting", "gated", "assumed", "bound", "terminating", "succeeded", "failed")
+        name: [] for name in ("waiting", "gated", "assumed", "bound", "terminating", "succeeded", "failed", "strays")
     }
     for pod in members:
         sort = _sort(pod, assumed)
@@ -144,7 +135,7 @@ def group_state(
             pod = replace(pod, part=part[pod.uid])
         if sort == "assumed" and follows:  # the rest of the gang must follow it into its domain
             pod = replace(pod, nominated=assumed[pod.uid][0])
-        sorts[sort].append(pod)
+        sorts["strays" if sort == "waiting" and pod.part == STRAY else sort].append(pod)
     if group.dialect == "pod" and not sorts["waiting"] and not sorts["assumed"] and not sorts["gated"]:
         return None
     problems = tuple(
@@ -174,6 +165,7 @@ def group_state(
         terminating=_sorted(sorts["terminating"]),
         succeeded=_sorted(sorts["succeeded"]),
         failed=_sorted(sorts["failed"]),
+        strays=_sorted(sorts["strays"]),
         missing_object=missing,
         starting=starting,
         held=held,

@@ -2,13 +2,13 @@
 
 Decided here: for how long. A kubelet that rejects a pod keeps its node free of that shape for half a minute; a bind
 that failed keeps its pod off the node, each time twice as long, up to a minute; victims that do not go in all the time
-that they had keep a gang off their nodes for a minute and longer, up to an hour. Must not know: requests, and who
-placed anybody.
+that they had keep a gang off their nodes until they have gone, or for a minute and longer, up to an hour. Must not
+know: requests, and who placed anybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 
 from scheduler.model.pods import Pod
 from scheduler.model.snapshot import NoGood
@@ -28,6 +28,8 @@ class Refusals:
     def __init__(self) -> None:
         self._known: list[NoGood] = []
         self._waits: dict[tuple[str, str], float] = {}
+        self._staying: dict[tuple[str, str], frozenset[str]] = {}
+        """By pod and node, the victims (uids) for which it keeps away."""
 
     def reject(self, pod: Pod, cause: str, now: float) -> None:
         """Note that its kubelet rejected a pod."""
@@ -40,13 +42,13 @@ class Refusals:
         self._add(uid, node, cause, min(LAST_BACK_OFF, self._waits.get((uid, node), FIRST_BACK_OFF / 2) * 2), now)
         return True
 
-    def avoid(self, uids: Iterable[str], nodes: Iterable[str], now: float) -> bool:
-        """Note that these pods keep away from these nodes, where victims stay."""
-        listed = list(nodes)
+    def avoid(self, uids: Iterable[str], staying: Mapping[str, frozenset[str]], now: float) -> bool:
+        """Note that these pods keep away from nodes where victims stay: node -> uids of those."""
         known = {(bad.uid, bad.node) for bad in self._known if bad.until > now}
-        fresh = [(uid, node) for uid in uids for node in listed if (uid, node) not in known]
+        fresh = [(uid, node) for uid in uids for node in sorted(staying) if (uid, node) not in known]
         for uid, node in fresh:
             wait = min(LONGEST_REST, max(LAST_BACK_OFF, self._waits.get((uid, node), 0.0) * 2))
+            self._staying[uid, node] = staying[node]
             self._add(uid, node, VICTIMS_REMAIN, wait, now)
         return bool(fresh)
 
@@ -60,8 +62,21 @@ class Refusals:
 
     def live(self, now: float, pods: Container[str]) -> tuple[NoGood, ...]:
         """Return those that hold now, in a fixed order; others, and those of pods that are gone, are forgotten."""
-        live = [bad for bad in self._known if bad.until > now and (not bad.uid or bad.uid in pods)]
+        live = [bad for bad in self._known if bad.until > now and self._holds(bad, pods)]
         if len(live) != len(self._known):
             self._known = live
             self._waits = {key: wait for key, wait in self._waits.items() if key[0] in pods}
+            held = {(bad.uid, bad.node) for bad in live}
+            self._staying = {key: uids for key, uids in self._staying.items() if key in held}
         return tuple(sorted(live, key=lambda bad: (bad.node, bad.uid, bad.shape, bad.until)))
+
+    def _holds(self, bad: NoGood, pods: Container[str]) -> bool:
+        """Whether the pod is still there, and somebody of those for whom it keeps away."""
+        if bad.uid and bad.uid not in pods:
+            return False
+        if bad.cause != VICTIMS_REMAIN:
+            return True
+        if any(uid in pods for uid in self._staying.get((bad.uid, bad.node), ())):
+            return True
+        self._waits.pop((bad.uid, bad.node), None)
+        return False

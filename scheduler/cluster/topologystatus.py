@@ -6,6 +6,7 @@ given); an API whose objects have no status is never written to.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, Protocol
 
@@ -52,6 +53,10 @@ class TopologyStatuses(Statuses[SetTopologyStatus, Topology | HyperNode]):
         self._cache = cache
         self._dialects = dialects
         self._words = words
+
+    def faults(self) -> dict[str, int]:
+        """Return how often each reason was last told, over all objects that there are."""
+        return dict(Counter(reason for _, status in self.newest() for reason, _ in status.facts.faults))
 
     def gone(self, dialect: str, name: str, *, hypernode: bool) -> None:
         """Note that an object is gone."""

@@ -53,6 +53,7 @@ class Keys(msgspec.Struct, gc=False):
     worker_index: str = msgspec.field(name="leaderworkerset.sigs.k8s.io/worker-index", default="")
     replica_index: str = msgspec.field(name="training.kubeflow.org/replica-index", default="")
     stateful_index: str = msgspec.field(name="apps.kubernetes.io/pod-index", default="")
+    rank: str = msgspec.field(name="scheduling.muster.sh/rank", default="")
     kueue_required: str = msgspec.field(name="kueue.x-k8s.io/podset-required-topology", default="")
     kueue_preferred: str = msgspec.field(name="kueue.x-k8s.io/podset-preferred-topology", default="")
     kueue_slice_level: str = msgspec.field(name="kueue.x-k8s.io/podset-slice-required-topology", default="")
@@ -117,7 +118,7 @@ def queue(labels: Keys, annotations: Keys) -> str:
 
 
 def index(labels: Keys, annotations: Keys) -> int:
-    """Return a number that orders members by rank (-1: none is known).
+    """Return a number that orders members by rank (-1: none is known). What was given at binding counts last.
 
     Members of a JobSet have a job index and a completion index: the former counts first.
     """
@@ -132,6 +133,7 @@ def index(labels: Keys, annotations: Keys) -> int:
         labels.worker_index,
         labels.replica_index,
         labels.stateful_index,
+        annotations.rank,
     ):
         number = _number(text)
         if number >= 0:

@@ -199,12 +199,25 @@ class MusterDialect(PodGroupDialect):
             else _PHASES[status.phase],
             "conditions": conditions,
         }
+        if status.place is not None or "queuePosition" in before:
+            wish["queuePosition"] = None if status.place is None else status.place.position
         if members := counted(status, _COUNTS):
             wish["members"] = members
+        if status.nodes:
+            before_domains = _dict(_dict(before.get("decision")).get("domains"))
+            domains: dict[str, Any] = {level: None for level in before_domains if level not in dict(status.domains)}
+            domains |= {level: list(names) for level, names in status.domains}
+            decision = {"nodes": status.nodes, "domains": domains}
+            if any(value is None for value in domains.values()) or before.get("decision") != decision:
+                wish["decision"] = decision
         start = before.get("start")
         if status.phase in RAN and not (isinstance(start, dict) and start.get("actual")):
             wish["start"] = {"actual": now}
         return difference(before, wish)
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _level(item: Reader) -> Level:

@@ -211,10 +211,22 @@ class Book:
         return tuple((int(number), int(above[number])) for number in np.flatnonzero(matters))
 
     def over(self, row: int, ask: Ints, most: Ints | None = None) -> tuple[tuple[int, int], ...]:
-        """Return by how much a queue is over what it is owed, in what is asked for and counts: (resource, amount)."""
-        above = self.staying[row] - (self.ground.owed if most is None else most)[row]
+        """Return by how much a queue is over what it is owed, in what is asked for and counts: (resource, amount).
+
+        What is kept idle for queues below it counts as held: nobody else can use it.
+        """
+        above = self.staying[row] + self._idle_below[row] - (self.ground.owed if most is None else most)[row]
         matters = (ask > 0) & self.ground.counts[row] & (above > 0)
         return tuple((int(number), int(above[number])) for number in np.flatnonzero(matters))
+
+    def secured(self, row: int) -> Ints:
+        """Return how much of what a queue holds may not be taken, because it is guaranteed.
+
+        What is kept idle for queues below it is a part of its guarantee that it has already.
+        """
+        kept = np.maximum(self.ground.kept[row] - self._idle_below[row], 0)
+        secured: Ints = np.minimum(kept, self.staying[row])
+        return secured
 
     def share(self, row: int, ask: Ints) -> float:
         """Return the dominant share of a queue with so much more, of what it is owed."""

@@ -1,6 +1,7 @@
 """How the cluster stands divided: the tree of queues with what each holds, wants and is owed, resource by resource.
 
-Decided here: which resources are told of a queue (those that count for it or for a queue below it), and what counts as
+Decided here: which resources are told of a queue (those that count for it or for a queue below it; where shares are
+given, one of which nobody has a share only if it is used, asked for or limited there), and what counts as
 borrowed: what it holds above what it deserves, where that counts. The numbers are those of the session's own book.
 """
 
@@ -71,13 +72,12 @@ def standings(session: Session) -> tuple[Standing, ...]:
         state = closed[1] if closed is not None else "Open"
         return Standing(name, parent, depth, state, session.queue(name).priority, tables.of(tree.index[name]), text)
 
-    def visit(name: str, parent: str, depth: int) -> None:
-        found.append(standing(name, parent, depth))
-        for below in tree.children(name):
-            visit(below, name, depth + 1)
-
     root = tree.names[tree.structure.root]
-    visit(root, "", 0)
+    left = [(root, "", 0)]
+    while left:
+        name, parent, depth = left.pop()
+        found.append(standing(name, parent, depth))
+        left.extend((below, name, depth + 1) for below in reversed(tree.children(name)))
     told = {one.name for one in found}
     # What stands in no line to the root: a missing parent, a cycle.
     found.extend(standing(name, tree.above.get(name, ""), 0) for name in tree.out if name not in told)
@@ -100,7 +100,10 @@ class _Tables:
         self._history = session.cache.usage.history(book.ground.total, fair)
         self._shifts = shifts(tree.structure, self._fields, demand, self._history)
         there = (book.ground.total > 0) | (book.used > 0).any(axis=0) | (own > 0).any(axis=0)
-        self._told = (subtree(tree.structure, book.ground.counts.astype(np.int64)) > 0) & there
+        given = self._fields.given.any(axis=0)
+        idle = ~given & (book.used <= 0) & (self._waiting <= 0) & (self._fields.limit < 0)
+        told = book.ground.counts & ~idle if given.any() else book.ground.counts
+        self._told = (subtree(tree.structure, told.astype(np.int64)) > 0) & there
 
     def of(self, row: int) -> tuple[Share, ...]:
         session, book = self._session, self._session.book

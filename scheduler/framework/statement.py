@@ -13,10 +13,10 @@ again until they are gone, under what was placed in their stead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from scheduler.framework.bookkeeping import hold_firmly
 from scheduler.framework.residents import Running, victim_of
-from scheduler.model.decisions import Assignment, Place, Victim
+from scheduler.model.decisions import Assignment, Mark, Place, Victim
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod, Shape, held_together
 from scheduler.model.podvolumes import VolumeStep
@@ -32,6 +32,9 @@ from scheduler.model.resources import Amounts, add
 
 if TYPE_CHECKING:
     from scheduler.framework.session import Session
+
+
+NO_MARKS: Mapping[str, Mark] = MappingProxyType({})
 
 
 class NotYours(Exception):
@@ -92,14 +95,16 @@ class Statement:
         minimum: int,
         members: Sequence[tuple[Pod, int]],
         victims: tuple[Victim, ...] = (),
+        marks: Mapping[str, Mark] = NO_MARKS,
     ) -> None:
         """Record that these waiting members go to these rows of the node table; their amounts are charged separately.
 
-        minimum: how many of them must be bound or all are unwound. victims: who must be gone before. Raises `NotYours`.
+        minimum: how many of them must be bound or all are unwound. victims: who must be gone before. marks: what is
+        written on members, by uid. Raises `NotYours`.
         """
         assignments: list[Assignment] = []
         self._undo.append(partial(_forget, self._session.placed, assignments))
-        self._record(state, minimum, members, victims, assignments)
+        self._record(state, minimum, members, victims, assignments, marks)
         self._tell(tuple(members))
         amounts = self._amounts(members)
         self._charge_queue([state], amounts)
@@ -126,6 +131,7 @@ class Statement:
         members: Sequence[tuple[Pod, int]],
         victims: tuple[Victim, ...],
         assignments: list[Assignment],
+        marks: Mapping[str, Mark] = NO_MARKS,
     ) -> None:
         """Add a placement, and its assignments to what is undone together."""
         placed, names, first = self._session.placed, self._session.table.names, len(assignments)
@@ -134,7 +140,7 @@ class Statement:
             if pod.uid in placed or pod.uid not in waiting:
                 raise NotYours(f"pod {pod.namespace}/{pod.name} is not waiting in group {state.key}")
             placed[pod.uid] = names[row]
-            assignments.append(Assignment(uid=pod.uid, namespace=pod.namespace, pod=pod.name, node=names[row]))
+            assignments.append(Assignment(pod.uid, pod.namespace, pod.name, names[row], marks.get(pod.uid)))
         group = state.group
         self._places.append(
             Place(

@@ -16,6 +16,15 @@ from scheduler.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
+class Mark:
+    """What is written on a pod when it is bound: its rank in its gang (-1 = it has an index of its own), and (level,
+    name) of the domains of its node that its gang asked about."""
+
+    rank: int = -1
+    domains: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Assignment:
     """One pod on one node."""
 
@@ -23,6 +32,7 @@ class Assignment:
     namespace: str
     pod: str
     node: str
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +111,30 @@ class SetTopologyStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """Where a group stands in its queue. position: from 1; exact only while `exact`, else at most so far back.
+
+    ahead: the first groups before it ("namespace/name"), the next to be served first, and how many `more` there are;
+    none where the position is not exact.
+    """
+
+    queue: str
+    position: int
+    exact: bool = True
+    ahead: tuple[str, ...] = ()
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SetStatus:
     """What the status of a group's object should say; the dialect turns it into its own words.
 
     phase: Pending, Inqueue, Scheduling, Running, Degraded, Completed, Failed or Unknown (neutral words).
     counts: (name, number) for desired, existing, gated, bound, running, succeeded, failed.
     verdict: why it waits; None when it does not. `uid` guards against an object re-created under the name.
+    nodes: on how many its members are. domains: (level, names) of the levels that it asks about. Both are told of
+    groups that ask about any.
+    place: where it stands among those that wait for room or quota; None where it is not one of them.
     """
 
     group: str
@@ -114,6 +142,9 @@ class SetStatus:
     phase: str
     counts: tuple[tuple[str, int], ...] = ()
     verdict: Verdict | None = None
+    nodes: int = 0
+    domains: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    place: QueuePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,17 +18,22 @@ from scheduler.model.pods import Pod, Problem
 from scheduler.model.selecting import selects
 from scheduler.model.wishes import TopologyWish
 
+STRAY = "?"
+"""No path: the part of a member that names a sub-group which is not there."""
+
 # -- who is in which part ---------------------------------------------------------------------------------------------
 
 
 def dealt(group: PodGroup, members: Sequence[Pod]) -> tuple[PodGroup, dict[str, str], tuple[Problem, ...]]:
     """Return the group with its concrete sub-groups, the part of each member (by uid; absent: none), and what is wrong.
 
-    Where no object says anything about domains or sub-groups, members' own wishes make parts without a minimum.
+    A member that names a sub-group which is not there has the part `STRAY`. Where no object says anything about
+    domains or sub-groups, members' own wishes make parts without a minimum.
     """
     if not group.subgroups:
         return _by_wish(group, members) if group.topology is None else (group, {}, ())
     leaves = _leaves(group.subgroups)
+    named = group.dialect != "volcano" and any(leaf.selector is None and not leaf.keys for leaf in leaves)
     part: dict[str, str] = {}
     found: dict[str, dict[tuple[str, ...], None]] = {}
     problems: list[Problem] = []
@@ -39,6 +44,8 @@ def dealt(group: PodGroup, members: Sequence[Pod]) -> tuple[PodGroup, dict[str, 
             fields = " and ".join(f"{leaf.field or leaf.path} ({leaf.path})" for leaf in own[:2])
             problems.append(Problem(own[1].field or "spec.subGroups", f"pod {pod.name} is in two sub-groups: {fields}"))
         if not own:
+            if named and pod.role:
+                part[pod.uid] = STRAY
             continue
         leaf = own[0]
         if leaf.keys:

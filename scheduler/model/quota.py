@@ -101,6 +101,12 @@ class Fields:
                         table[row, column[name]] = min(value, CEILING)
         return cls(guarantee, deserved, limit, weight, np.asarray([queue.priority for queue in queues], dtype=np.int64))
 
+    @property
+    def given(self) -> NDArray[np.bool_]:
+        """Where a queue is given a share of a resource: a guarantee or a deserved amount, be it 0."""
+        found: NDArray[np.bool_] = (self.guarantee != UNSET) | (self.deserved != UNSET)
+        return found
+
     def named(self, structure: Structure) -> NDArray[np.bool_]:
         """Return where a resource counts for being over or within what a queue is owed.
 
@@ -109,12 +115,12 @@ class Fields:
         of any resource, nor to those above and below it, everything counts: it divides by weight. Limits give nothing;
         a queue counts what it limits itself.
         """
-        says = (self.guarantee != UNSET) | (self.deserved != UNSET)
+        says = self.given
         below = subtree(structure, says.astype(np.int64)) > 0
         beside = sums_below(structure, says.astype(np.int64)) > 0
         reach = sums_below(structure, below.astype(np.int64)) > 0
         above: NDArray[np.bool_] = says.copy()
-        given = says.any(axis=1)
+        given = np.asarray(says.any(axis=1))
         for level in structure.levels[1:]:
             up = structure.parent[level]
             above[level] = beside[up] | above[up]

@@ -198,6 +198,9 @@ class Metrics:
         self._queue_groups = self._gauge(
             "queue_pod_groups", "Groups of a queue and those below it.", ("queue", "state")
         )
+        self._faults = self._gauge(
+            "topology_faults", "What is wrong with topologies and hyper-nodes, by reason.", ("reason",)
+        )
         self._watches = _Watches()
         self.registry.register(self._watches)
 
@@ -325,11 +328,14 @@ class Metrics:
         assumed: int = 0,
         pending: Mapping[tuple[str, str], int] | None = None,
         queues: Iterable[tuple[Queue, QueueFacts]] = (),
+        faults: Mapping[str, int] | None = None,
     ) -> None:
-        """Set the gauges, just before they are read. pending: (queue, reason) -> groups. queues: as last told."""
+        """Set the gauges, just before they are read. pending: (queue, reason) -> groups. queues: as last told. faults:
+        reason -> how many, of topology objects."""
         _set(self._objects, (((name,), number) for name, number in (cache or {}).items()))
         _set(self._backlog, (((name,), number) for name, number in (backlog or {}).items()))
         _set(self._pending, (pending or {}).items())
+        _set(self._faults, (((reason,), number) for reason, number in (faults or {}).items()))
         self._bind_depth.set(bind_depth)
         self._open_requests.set(open_requests)
         self._assumed.set(assumed)

@@ -28,14 +28,15 @@ class Board:
         self.instance = instance
         self.free = instance.free.copy()
         self.x = np.zeros((len(instance.kinds), instance.size), dtype=np.int64)
+        self.before: Ints | None = None
         self._caps = caps
         self._unpaid = [part.pays.copy() for part in instance.shared]
         self._bins = {name: pool.free.copy() for name, pool in instance.pools.items()}
 
     def copy(self, instance: Instance | None = None) -> Board:
-        """Return a board with the same pods. instance: the same nodes and kinds, seen in other segments."""
+        """Return a board with the same pods, which are there `before`. instance: the same, seen in other segments."""
         other = Board(self.instance if instance is None else instance, self._caps)
-        other.free, other.x = self.free.copy(), self.x.copy()
+        other.free, other.x, other.before = self.free.copy(), self.x.copy(), self.x
         other._unpaid = [unpaid.copy() for unpaid in self._unpaid]
         other._bins = {name: bins.copy() for name, bins in self._bins.items()}
         return other

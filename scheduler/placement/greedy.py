@@ -222,14 +222,17 @@ def _take(
 
 
 def _limited(board: Board, number: int, part: Limit, nodes: NDArray[np.intp], held: Ints) -> Ints:
-    """Keep a domain limit, in every segment for itself."""
+    """Keep a domain limit, in every segment for itself; pods that were there before count in all of them."""
     segments = board.instance.segment_ids()
     width = int(part.ids.max(initial=0)) + 1
     joint = np.where((part.ids >= 0) & (segments >= 0), segments * width + part.ids, -1)
-    spent = sum(weight * board.x[kind] for kind, weight in part.weights.items())
+    limits, spent = part.limits, sum(weight * board.x[kind] for kind, weight in part.weights.items())
+    if board.before is not None:
+        earlier = sum(weight * board.before[kind] for kind, weight in part.weights.items())
+        limits, spent = limits - segment_sums(np.asarray(earlier), part.ids, limits.size), spent - earlier
     numbers, place = np.unique(joint, return_inverse=True)
     used = np.bincount(place, weights=spent, minlength=numbers.size).astype(np.int64)
-    left = np.maximum(part.limits[np.maximum(numbers, 0) % width] - used, 0) // part.weights[number]
+    left = np.maximum(limits[np.maximum(numbers, 0) % width] - used, 0) // part.weights[number]
     ids = np.where(joint >= 0, place, -1)[nodes]
     return truncate(held, ids, left)
 

@@ -62,6 +62,9 @@ def contents(
             cap = sum((here.kinds[kind].cap for kind in group[1:]), cap)
             for row in first.rows:
                 cap = np.minimum(cap, here.free[row] // first.need[row])
+            for limited, limit in here.node_limits:
+                if group[0] in limited:
+                    cap = np.minimum(cap, limit)
             if first.ask is not None:
                 cap = np.minimum(cap, alone(here.pools[first.ask.pool].free, first.ask))
         kinds.append(replace(first, members=(place,), cap=cap))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from scheduler.placement.between import Few, Following, Multiple, Spreading
+from scheduler.placement.between import Exclusion, Few, Following, Limit, Multiple, Spreading
+from scheduler.placement.counting import segment_sums
 from scheduler.placement.instance import Instance, Ints
 
 
@@ -34,11 +35,27 @@ def grouping(instance: Instance) -> Ints:
 def holds(instance: Instance, x: Ints) -> bool:
     """Whether pods (kinds by nodes) keep these rules."""
     return (
-        all(spreads(part, x) for part in instance.spreads)
+        all(limited(part, x) for part in instance.domain_limits)
+        and all(apart(part, x) for part in instance.exclusions)
+        and all(spreads(part, x) for part in instance.spreads)
         and all(few(part, x) for part in instance.few)
         and all(multiples(part, x) for part in instance.multiples)
         and follows(instance, x)
     )
+
+
+def limited(part: Limit, x: Ints) -> bool:
+    """Whether no domain holds more than its limit."""
+    weight = sum((each * x[kind] for kind, each in part.weights.items()), np.zeros(x.shape[1], dtype=np.int64))
+    held = segment_sums(weight, part.ids, part.limits.size)
+    return bool((held <= part.limits).all())
+
+
+def apart(part: Exclusion, x: Ints) -> bool:
+    """Whether no domain hosts kinds of both sides."""
+    ids = np.arange(x.shape[1]) if part.ids is None else part.ids
+    ours, theirs = (ids[x[list(side)].any(axis=0) & (ids >= 0)] for side in (part.ours, part.theirs))
+    return not np.intersect1d(ours, theirs).size
 
 
 def few(part: Few, x: Ints) -> bool:

@@ -49,7 +49,7 @@ def search_units(instance: Instance, bounds: Bounds, methods: Collection[Method]
             bounds.alive[segment] &= not certain
             continue
         if meant is not None:
-            found = hosting.in_segment(narrowed(instance, nodes), meant, few=master is not None)
+            found = hosting.in_segment(narrowed(instance, nodes), meant, few=master is not None or instance.open)
             if found is not None:
                 x = np.zeros((len(instance.kinds), instance.size), dtype=np.int64)
                 x[:, nodes], counts = found

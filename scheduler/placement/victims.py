@@ -17,13 +17,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.placement.checks import check_problem
 from scheduler.placement.problem import (
     BadProblem,
     Placement,
     PlacementBug,
     PlacementProblem,
     UnsupportedRule,
-    check_problem,
     dump,
 )
 

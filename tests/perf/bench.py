@@ -115,10 +115,10 @@ def _victims(quick: bool) -> list[Row]:
 
 def _topology(quick: bool) -> list[Row]:
     from scheduler.placement import warm_up
-    from tests.perf import bench_topology
+    from tests.perf import bench_domains, bench_topology
 
     warm_up()
-    return bench_topology.rows(quick)
+    return [*bench_domains.rows(quick), *bench_topology.rows(quick)]
 
 
 def _queues(quick: bool) -> list[Row]:

@@ -381,9 +381,13 @@ class Cluster:
     def idle(self, name: str, resource: str) -> int:
         """What is kept for a queue and those below it, because they are guaranteed it and do not use it."""
         used, limit = self.uses(name)[resource], dict(self.queue(name).limit).get(resource, -1)
-        below = sum(self.idle(child, resource) for child in self.children.get(name, ()))
+        below = self.idle_below(name, resource)
         kept = max(self.guaranteed(name, resource) - used, below)
         return kept if limit < 0 else min(kept, max(limit - used, 0))
+
+    def idle_below(self, name: str, resource: str) -> int:
+        """The same of the queues below a queue alone."""
+        return sum(self.idle(child, resource) for child in self.children.get(name, ()))
 
     @cached_property
     def guarantees_hold(self) -> bool:
@@ -741,7 +745,8 @@ def _while_over(cluster: Cluster, name: str, chunks: list[list[Pod]], asked: Amo
     for resource, value in asked.items():
         if not value or not cluster.counts(name, resource):
             continue
-        over = cluster.staying(name)[resource] - cluster.keeps(name, resource, rule)
+        over = cluster.staying(name)[resource] + cluster.idle_below(name, resource)
+        over -= cluster.keeps(name, resource, rule)
         sizes = [sum(cluster.held(pod)[resource] for pod in chunk) for chunk in chunks]
         if over > 0 and sum(sizes) - max(sizes) < over:
             return True
@@ -752,7 +757,7 @@ def _guarantee(cluster: Cluster, name: str, chunks: list[list[Pod]]) -> None:
     for resource, value in cluster.queue(name).guarantee:
         before = cluster.staying(name)[resource]
         taken = sum(cluster.held(pod)[resource] for chunk in chunks for pod in chunk)
-        kept = min(value, cluster.entitled[name][resource], before)
+        kept = min(max(0, value - cluster.idle_below(name, resource)), cluster.entitled[name][resource], before)
         assert before - taken >= kept, f"{name} is left with less {resource} than it is guaranteed"
 
 
@@ -871,7 +876,8 @@ def _keeps_guarantee(cluster: Cluster, name: str, chunks: list[list[Pod]]) -> bo
     for resource in cluster.resources:
         before = cluster.staying(name)[resource]
         taken = sum(cluster.held(pod)[resource] for chunk in chunks for pod in chunk)
-        if taken and before - taken < min(cluster.guaranteed(name, resource), before):
+        secured = max(0, cluster.guaranteed(name, resource) - cluster.idle_below(name, resource))
+        if taken and before - taken < min(secured, before):
             return False
     return True
 

@@ -472,6 +472,17 @@ def test_a_lower_priority_goes_where_only_what_another_queue_is_guaranteed_is_fr
     w.expect(["low-0", "low-1"], ["high"])
 
 
+def test_what_is_kept_idle_below_a_queue_counts_as_held_by_it(w: Story) -> None:
+    """`one` deserves 1, which is kept for its idle `kept`; what `lent` holds beside that is more than `one` is owed."""
+    w.node("n", gpu=5).queue("one", **gpus(deserved=1)).queue("two", **gpus(deserved=4))
+    w.queue("kept", parent="one", **gpus(guarantee=1, deserved=1)).queue("lent", parent="one", **gpus(deserved=0))
+    w.queue("mine", parent="two", **gpus(deserved=4))
+    w.runs("lent", ["n"], queue="lent")
+    w.runs("has", ["n"] * 3, queue="mine")
+    w.asks("more", 1, queue="mine")
+    w.expect(["lent-0"], ["more"])
+
+
 def test_single_pods_leave_what_is_guaranteed_too(w: Story) -> None:
     w.node("n", gpu=6).queue("q1", **gpus(deserved=3)).queue("q2", **gpus(guarantee=2, deserved=2))
     w.queue("idle", **gpus(guarantee=1, deserved=1))
@@ -740,3 +751,22 @@ def test_who_goes_where_there_is_room_is_not_waited_for(w: Story) -> None:
     w.asks("high", 1, gpu=3, priority=100)
     w.session()
     assert w.victims == ["low-0"]
+
+
+def test_nobody_goes_for_a_group_before_its_delay_is_over_and_free_room_is_its_own_at_once() -> None:
+    w = Story().nodes(1, gpu=2)
+    w.runs("low", ["n000", "n000"], priority=1)
+    w.asks("late", 2, evicts_after=600.0, created=w.now)
+    assert w.session(later=300).wake_at is not None
+    assert not w.victims
+    w.session(later=299)
+    assert not w.victims
+    assert w.result is not None
+    assert w.result.wake_at is not None
+    assert w.result.wake_at <= w.now + 1
+    w.session(later=1)
+    assert w.victims == ["low-0", "low-1"]
+    fresh = Story().nodes(1, gpu=2)
+    fresh.asks("early", 2, evicts_after=600.0, created=fresh.now)
+    fresh.session()
+    assert [place.name for place in fresh.places] == ["early"]

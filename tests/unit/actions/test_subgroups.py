@@ -327,3 +327,35 @@ def test_a_running_gang_is_not_broken_below_what_its_parts_need() -> None:
     w.pod("vip", shape(gpu=1), priority=100)
     w.session(later=100)
     assert [name.partition("-")[0] for name in w.victims] == ["b"]
+
+
+def test_single_pods_that_ask_for_a_domain_do_so_each_for_itself() -> None:
+    w = racks(world(), (1,), (1,))
+    for number in range(2):
+        w.pod(f"p-{number}", wish=PodWish(TopologyWish(required="rack")))
+    w.session()
+    assert sorted(w.placed.values()) == ["r0-0", "r1-0"]
+
+
+def test_a_gang_moves_within_what_it_says_about_domains() -> None:
+    """Consolidate: a gang that is in one rack is moved to another as a whole; one with parts in racks is left alone."""
+    config = with_plugins(
+        ["priority", "gang"], ["queues", "predicates", "topology"], actions=("allocate", "consolidate")
+    )
+    w = World(config=config)
+    w.sessions = type(w.sessions)(w.config, w.registry, check=True)
+    racks(w, (2, 2), (2, 2))
+    near = w.gang("near", 2, topology="rack", pod={"owner_uid": "o", "owner_kind": "Job", "owner_name": "o"})
+    w.session()
+    w.carry_out()
+    w.session(later=1)
+    home = {rack_of(pod.node) for pod in w.pods.values()}.pop()
+    other = "r1" if home == "r0" else "r0"
+    w.running("x", f"{other}-0", shape(gpu=1))
+    w.gang("wide", 4, topology="rack")
+    w.session(later=1)
+    assert w.victims == ["near-0", "near-1"]
+    homes = {victim.move_to for place in w.places for victim in place.victims}
+    assert {rack_of(node) for node in homes} == {other}
+    assert {rack_of(node) for node in w.placed.values()} == {home}
+    assert near.name == "near"

@@ -176,6 +176,12 @@ def test_a_gang_keeps_away_from_nodes_whose_victims_did_not_go_the_longer_the_mo
         waits.append(found[0].until - now)
         assert store.snapshot(now + 4000).no_goods == ()
     assert waits == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0]
+    now = 200_000.0
+    ended = request("last", gang, phase="Failed", outcomes=(GangOutcome(0, "Failed", failures=failures),))
+    store.apply([feed.RequestSet(ended)], now)
+    assert store.snapshot(now + 1).no_goods
+    store.apply([feed.PodGone("u-stuck")], now + 2)
+    assert store.snapshot(now + 2).no_goods == ()
 
 
 @pytest.mark.parametrize("cause", ["Forbidden", "Rejected"])

@@ -69,6 +69,7 @@ async def test_what_is_said_is_not_said_again_and_numbers_wait_but_faults_do_not
     assert len(world.sent) == 1
     world.say(unlabelled=2, faults=(("Cycle", "odd"),))
     assert len(world.sent) == 2
+    assert world.statuses.faults() == {"Cycle": 1}
     world.statuses.close()
 
 

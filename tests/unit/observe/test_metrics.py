@@ -248,6 +248,14 @@ def test_queues_have_figures_in_base_units_by_resource() -> None:
     assert 'queue="research"' not in metrics.render().decode()
 
 
+def test_faults_of_topologies_are_counted_by_reason() -> None:
+    metrics = Metrics()
+    metrics.observe(faults={"LevelNotFound": 2})
+    assert 'muster_topology_faults{reason="LevelNotFound"} 2.0' in metrics.render().decode()
+    metrics.observe()
+    assert 'reason="LevelNotFound"' not in metrics.render().decode()
+
+
 def test_only_so_many_queues_have_figures() -> None:
     metrics = Metrics()
     told = [(Queue(f"q{number:05}"), QueueFacts("Open", allocated=((GPU, 1),))) for number in range(QUEUES_SHOWN + 5)]
