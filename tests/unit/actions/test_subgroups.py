@@ -359,3 +359,17 @@ def test_a_gang_moves_within_what_it_says_about_domains() -> None:
     assert {rack_of(node) for node in homes} == {other}
     assert {rack_of(node) for node in w.placed.values()} == {home}
     assert near.name == "near"
+
+
+def test_pods_of_one_job_in_no_gang_share_a_rack_that_is_closed_to_other_jobs() -> None:
+    w = racks(world(), (4,), (4,))
+    for job, count in (("a", 2), ("b", 1)):
+        for number in range(count):
+            w.pod(f"{job}-{number}", wish=PodWish(TopologyWish(required="rack", exclusive="rack"), job))
+            w.session(later=1)
+            w.carry_out()
+    homes = {pod.name: rack_of(pod.node) for pod in w.pods.values()}
+    assert homes["b-0"] not in (homes["a-0"], homes["a-1"])
+    w.pod("c-0", wish=PodWish(TopologyWish(required="rack", exclusive="rack"), "c"))
+    w.session(later=1)
+    assert w.placed == {}
