@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.actions.run import Sessions
 from scheduler.model.affinity import LabelSelector, Requirement
 from scheduler.model.groups import PodGroup, SubGroup
 from scheduler.model.verdict import Code, Verdict
 from scheduler.model.wishes import PodWish, TopologyWish
 from scheduler.observe.explain import sentence
+from scheduler.sim import replay
 from tests.unit.framework.world import World, shape, with_plugins
 
 PLUGINS = ["gang", "predicates", "topology"]
@@ -373,3 +375,18 @@ def test_pods_of_one_job_in_no_gang_share_a_rack_that_is_closed_to_other_jobs() 
     w.pod("c-0", wish=PodWish(TopologyWish(required="rack", exclusive="rack"), "c"))
     w.session(later=1)
     assert w.placed == {}
+
+
+def test_a_saved_session_with_sub_groups_and_domains_decides_the_same_again() -> None:
+    w = racks(world(), (2, 2), (2, 2), block="b0")
+    w.topology("fabric", ("block", "block"), ("rack", "rack"))
+    near = TopologyWish("fabric", required="rack", segments=((1, "rack"),))
+    group = w.group("g", 4, **tree(SubGroup("a", 2, topology=near), SubGroup("b", 2), least=1))
+    members(w, group, "a", 2)
+    members(w, group, "b", 3)
+    result = w.session()
+    assert w.snapshot is not None
+    assert w.placed
+    saved = replay.load(replay.dump("s-1", w.config, w.snapshot, result.decisions))
+    again = Sessions(w.config, w.registry).run(saved.snapshot, result.decisions.session)
+    assert again.decisions == result.decisions
