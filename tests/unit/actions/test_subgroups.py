@@ -390,3 +390,31 @@ def test_a_saved_session_with_sub_groups_and_domains_decides_the_same_again() ->
     saved = replay.load(replay.dump("s-1", w.config, w.snapshot, result.decisions))
     again = Sessions(w.config, w.registry).run(saved.snapshot, result.decisions.session)
     assert again.decisions == result.decisions
+
+
+def test_nobody_joins_a_part_that_is_still_being_bound() -> None:
+    w = racks(world(), (8,))
+    group = w.group("g", 2, **tree(SubGroup("a", 2), SubGroup("b", 2), least=1))
+    members(w, group, "a", 2)
+    w.session()
+    w.carry_out()
+    members(w, group, "b", 4)
+    result = w.session(later=1)
+    assert sorted(w.placed) == ["b-0", "b-1"]
+    for place in w.places:
+        w.store.assume(place, result.decisions.session)
+    w.session(later=1)
+    assert w.placed == {}
+
+
+def test_a_gang_has_ended_when_as_many_as_its_parts_need_have_succeeded() -> None:
+    w = racks(world(), (8,))
+    group = w.group("g", 1, **tree(SubGroup("a", 2), SubGroup("b", 3), SubGroup("c", 1), least=2))
+    for role, count in (("a", 2), ("c", 1)):
+        for number in range(count):
+            w.pod(f"{role}-{number}", group=group.key, role=role, phase="Succeeded", node="r0-0")
+    w.pod("b-0", group=group.key, role="b", phase="Failed", node="r0-0")
+    w.session()
+    status = w.status("g")
+    assert status is not None
+    assert status.phase == "Completed"
