@@ -146,6 +146,7 @@ class Queues:
         row, column, held = beyond
         facts = self._facts(view, row, column, wanted)
         facts["used"] = held
+        facts["deserved"] = int(view.book.ground.deserved[row, column])
         facts["message"] = "a group that cannot be preempted stays within what its queue deserves"
         return _told(Code.WAITING_FOR_QUOTA, facts)
 

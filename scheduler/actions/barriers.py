@@ -39,6 +39,8 @@ def barriers(session: Session, ask: Ask, actions: tuple[str, ...]) -> tuple[Barr
     """Return what keeps a group from evicting, action by action. actions: those that are configured."""
     if not ask.preempts:
         return (Barrier("never", action="preempt"),)
+    if session.now < ask.state.evicts_from:
+        return (Barrier("delayed", action="preempt", until=ask.state.evicts_from),)
     row = session.served_row(ask.state)
     if row is None:
         return ()

@@ -46,7 +46,6 @@ class Turn:
     state: GroupState
     step: str
     levels: tuple[Level, ...]
-    queue_keys: tuple[tuple[str, SortKey], ...]
     keys: tuple[tuple[str, SortKey], ...]
     ahead: tuple[GroupState, ...]
     before: tuple[GroupState, ...]
@@ -78,7 +77,6 @@ def turn_of(session: Session, key: str) -> Turn | None:
         state=state,
         step=step,
         levels=tuple(levels_of(session, state)),
-        queue_keys=session.hooks.keys_by_plugin("order_queues", session.queue(queue), state, session),
         keys=session.hooks.keys_by_plugin("order_groups", state, session),
         ahead=tuple(other for other in before if session.queue_of(other) == queue),
         before=before,

@@ -112,7 +112,10 @@ def work_of(session: Session, pods: int) -> int:
 
 
 def may_try(session: Session, name: str, state: GroupState) -> bool:
-    """Whether a search for the group can have another result than the last one."""
+    """Whether others may go for the group by now, and a search can have another result than the last one."""
+    if session.now < state.evicts_from:
+        session.wake_no_later_than(state.evicts_from)
+        return False
     tried: Tried | None = session.cache.tried.get((name, state.key))
     if tried is None or tried.state is not state:
         return True

@@ -11,12 +11,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from scheduler.actions.enqueue import AT_THE_DOOR
+from scheduler.framework.book import rows_of
+from scheduler.framework.bookkeeping import asked_in, firmly_held
 from scheduler.framework.session import Session
 from scheduler.model.decisions import SetQueueStatus
-from scheduler.model.filling import CEILING
+from scheduler.model.filling import CEILING, Ints
 from scheduler.model.queues import Queue, QueueFacts
+from scheduler.model.quota import subtree
 from scheduler.model.resources import Amounts, amounts
 
+SUMS_REQUESTS = "kai"
+"""The dialect whose queues tell what their groups hold or ask for, and what of it is firmly held."""
 USAGE_AFTER = 60.0
 """Seconds after which usage over time alone is worth saying again."""
 
@@ -47,8 +52,10 @@ def run(session: Session) -> None:
     if not queues:
         return
     tallies = _tallies(session)
+    requested = _requested(session) if any(queue.dialect == SUMS_REQUESTS for queue in queues.values()) else None
     for name, queue in queues.items():
-        facts = facts_of(session, queue, tallies.get(name, Tally()))
+        sums = requested if queue.dialect == SUMS_REQUESTS else None
+        facts = facts_of(session, queue, tallies.get(name, Tally()), sums)
         known = spoken.facts.get(name)
         if known is not None and known[0] == queue.uid and _same(known[1], facts):
             due = known[2] + USAGE_AFTER
@@ -98,8 +105,8 @@ def _tallies(session: Session) -> dict[str, Tally]:
     return found
 
 
-def facts_of(session: Session, queue: Queue, tally: Tally) -> QueueFacts:
-    """Return what is so about a queue now."""
+def facts_of(session: Session, queue: Queue, tally: Tally, requested: Ints | None = None) -> QueueFacts:
+    """Return what is so about a queue now. requested: what all queues hold and ask for, where that is to be told."""
     book, tree = session.book, session.book.tree
     row = tree.index[queue.name]
     closed = tree.closed(queue.name)
@@ -128,7 +135,18 @@ def facts_of(session: Session, queue: Queue, tally: Tally) -> QueueFacts:
         problem=problem,
         over=_amounts(session, np.where(limit < CEILING, np.maximum(book.used[row] - limit, 0), 0)),
         pods=tally.pods,
+        requested=None if requested is None else _amounts(session, requested[row]),
+        fixed=None if requested is None else _amounts(session, firmly_held(session)[row]),
     )
+
+
+def _requested(session: Session) -> Ints:
+    """Return what every queue, with those below it, held and asked for when the session began; rows as in the book."""
+    tree, resources = session.book.tree, session.book.ground.resources
+    parts = (session.snapshot.queue_usage, asked_in(session, tree))
+    held, asked = (subtree(tree.structure, rows_of(part, tree, resources)) for part in parts)
+    found: Ints = np.minimum(held + asked, CEILING)
+    return found
 
 
 def _amounts(session: Session, values: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Amounts:

@@ -15,12 +15,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from scheduler.actions.enqueue import AT_THE_DOOR
+from scheduler.actions.standing import Lines
 from scheduler.actions.strays import strays
 from scheduler.framework.cache import Told
 from scheduler.framework.gangs import is_running, membership, needs, required_total
 from scheduler.framework.session import Session
 from scheduler.model.bindrequest import awaits
-from scheduler.model.decisions import Explain, SetStatus
+from scheduler.model.decisions import Explain, QueuePlace, SetStatus
 from scheduler.model.groups import GroupState, said_of_stray
 from scheduler.model.verdict import Code, Verdict, verdict
 
@@ -44,6 +45,11 @@ def run(session: Session) -> None:
         if before.get(key) != apart.get(key):
             due[key] = keys[key] = None
     session.cache.strays = apart
+    lines = Lines(session)
+    for key in lines.with_objects() if lines.due else ():
+        told = session.told(session.snapshot.groups[key])
+        if told.status and told.status[-1] != lines.place(session.snapshot.groups[key]):
+            due[key] = keys[key] = None
     for key, when in session.cache.delayed.items():
         if when <= session.now:
             due[key] = keys[key] = None
@@ -57,7 +63,8 @@ def run(session: Session) -> None:
             continue
         with session.guard(state):
             _say_strays(session, state)
-            said, explained = _say_status(session, state, apart.get(key)), _say_why(session, state)
+            said = _say_status(session, state, apart.get(key), lines, again=lines.due or key in due)
+            explained = _say_why(session, state)
             if said and explained:
                 session.settle(state, _look_again_at(session, state))
 
@@ -123,8 +130,12 @@ def _says_stray(state: GroupState) -> bool:
     return any(said_of_stray(condition) for condition in state.group.conditions)
 
 
-def _say_status(session: Session, state: GroupState, apart: Verdict | None) -> bool:
-    """Return whether nothing was put off. apart: that its queue takes no part, though it runs."""
+def _say_status(session: Session, state: GroupState, apart: Verdict | None, lines: Lines, *, again: bool) -> bool:
+    """Return whether nothing was put off.
+
+    apart: that its queue takes no part, though it runs. again: whether its place is looked at again if that alone may
+    differ.
+    """
     group = state.group
     if not group.has_object or not group.uid or group.deleting or state.missing_object:
         return True
@@ -140,9 +151,11 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None) -> b
         why = apart if phase == "Running" else None
     counts = counts_of(state)
     nodes, domains = _where(session, state) if started else (0, ())
-    wanted = (phase, counts, why, nodes, domains)
     read = (group.phase, group.counts, group.conditions)
     told = session.told(state)
+    rest = (phase, counts, why, nodes, domains)
+    place = _last_place(told) if told.status[:-1] == rest and not again else _place(state, why, lines)
+    wanted = (*rest, place)
     if not told.status:
         if why is None and _shown(state, phase, counts) and not _says_stray(state):
             session.note(state, replace(told, status=wanted, read=read))
@@ -154,7 +167,7 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None) -> b
     elif not _is_due(session, state, told, wanted):
         return False
     session.note(state, replace(told, status=wanted, read=read, status_at=session.now))
-    session.say(SetStatus(group.key, group.uid, phase, counts, why, nodes, domains))
+    session.say(SetStatus(group.key, group.uid, phase, counts, why, nodes, domains, place))
     return True
 
 
@@ -175,10 +188,21 @@ def _where(session: Session, state: GroupState) -> tuple[int, tuple[tuple[str, t
     return len(rows), tuple(sorted(found.items()))
 
 
+def _place(state: GroupState, why: Verdict | None, lines: Lines) -> QueuePlace | None:
+    """Where the group stands now."""
+    return None if why is None else lines.place(state)
+
+
+def _last_place(told: Told) -> QueuePlace | None:
+    """Where the group stood when that was said."""
+    known = told.status[-1]
+    return known if isinstance(known, QueuePlace) else None
+
+
 def _is_due(session: Session, state: GroupState, told: Told, wanted: tuple[object, ...]) -> bool:
     """Whether the difference is worth a write now; otherwise remember when it will be."""
-    old_phase, old_counts, old_why, *old_where = told.status
-    phase, counts, why, *where = wanted
+    old_phase, old_counts, old_why, *old_where, _ = told.status
+    phase, counts, why, *where, _ = wanted
     if phase != old_phase or _reason(why) != _reason(old_why):
         return True
     in_flight = bool(state.assumed) or any(pod.phase != "Running" for pod in state.bound)

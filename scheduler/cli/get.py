@@ -12,11 +12,12 @@ from scheduler.cluster.bindrequests import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.dialects.queues import amounts_said
 from scheduler.framework.gangs import membership, not_found
+from scheduler.framework.queue_tree import QueueTree, build
 from scheduler.framework.shares import GONE
 from scheduler.model.groups import GroupState, PodGroup, said_of_stray
 from scheduler.model.pods import Condition
 from scheduler.model.quantity import format_amount
-from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue
+from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue, that_counts
 from scheduler.model.resources import add
 from scheduler.observe.explain import sentence
 
@@ -123,6 +124,7 @@ def dialect_of(group: PodGroup) -> str:
 
 async def _groups(client: ApiClient, namespace: str | None) -> list[Row]:
     pods = [pod for pod, _ in await reading.pods(client, namespace)]
+    queues = await reading.namespace_queues(client)
     return [
         {
             "namespace": state.group.namespace,
@@ -140,7 +142,7 @@ async def _groups(client: ApiClient, namespace: str | None) -> list[Row]:
             "age": age(state.group.created),
             "reason": waiting_reason(state),
         }
-        for state in reading.states(await reading.groups(client, namespace), pods)
+        for state in reading.states(await reading.groups(client, namespace), pods, queues)
         if state.group.dialect != "pod"
     ]
 
@@ -153,16 +155,27 @@ def _weight(thousandths: int) -> float | int:
     return thousandths // WEIGHT_UNIT if thousandths % WEIGHT_UNIT == 0 else thousandths / WEIGHT_UNIT
 
 
-def _problem(queue: Queue) -> str:
-    """Return what is wrong with a queue: what its own object says, else what cannot be read in it."""
+def _problem(queue: Queue, counts: Queue, tree: QueueTree) -> str:
+    """Return what is wrong with a queue: what its own object says, else what is found in it or in its place.
+
+    counts: the queue of its name that counts.
+    """
+    if counts is not queue:
+        return f"does not count beside the queue of its name of {counts.dialect}"
     for condition in queue.conditions:
         if (condition.type, condition.status) in (("Ready", "False"), ("OverQuota", "True")):
             return _said(condition)
-    return "; ".join(f"{problem.field}: {problem.message}" for problem in queue.problems)
+    found = tree.problem_of(queue.name)
+    return f"{found[0]}: {found[1]}" if found is not None else ""
 
 
 async def _queues(client: ApiClient, _: str | None) -> list[Row]:
     queues = await reading.queues(client)
+    by_name: dict[str, dict[str, Queue]] = {}
+    for queue in queues:
+        by_name.setdefault(queue.name, {})[queue.dialect] = queue
+    counting = {name: that_counts(named) for name, named in by_name.items()}
+    tree = build(counting)
     rows: list[Row] = [
         {
             "name": queue.name,
@@ -178,7 +191,7 @@ async def _queues(client: ApiClient, _: str | None) -> list[Row]:
             "order": queue.order,
             "reclaimable": queue.reclaimable,
             **{name: _shown(amounts_said(queue, name)) for name in ("entitlement", "allocated", "borrowed")},
-            "problem": _problem(queue),
+            "problem": _problem(queue, counting[queue.name], tree),
         }
         for queue in queues
     ]

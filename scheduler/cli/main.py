@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from scheduler.cli.picture import Source
 
 app = typer.Typer(
     name="muster",
@@ -84,6 +87,7 @@ Names = Annotated[
         "--scheduler-name", help="schedulerName that is served; repeat. Default: those of the file, and of gangs."
     ),
 ]
+ToldOption = Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")]
 Level = Annotated[str | None, typer.Option("--level", help="The narrowest level that is shown.")]
 Resource = Annotated[
     str | None, typer.Option("--resource", help="What is counted; default: the GPUs of which there are most, else cpu.")
@@ -212,7 +216,7 @@ def why(
     target: Annotated[str, typer.Argument(help="A group or a pod: NAME, group/NAME or pod/NAME.")],
     namespace: Namespace = None,
     by_node: Annotated[bool, typer.Option("--nodes", help="Also what each node says to one more such pod.")] = False,
-    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    output: ToldOption = Told.TABLE,
     config: ConfigFile = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -231,6 +235,15 @@ def why(
             config=config,
         )
     )
+
+
+def _source(
+    kubeconfig: str | None, context: str | None, file: Path | None, config: Path | None, names: list[str] | None
+) -> Source:
+    """Where a command that looks at the whole cluster takes its picture from."""
+    from scheduler.cli.picture import Source
+
+    return Source(kubeconfig, context, file, config, tuple(names or ()))
 
 
 @app.command()
@@ -259,7 +272,7 @@ def simulate(
 @app.command()
 def share(
     queue: Annotated[str | None, typer.Argument(help="One queue with all below it.")] = None,
-    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    output: ToldOption = Told.TABLE,
     file: SnapshotFile = None,
     config: ConfigFile = None,
     scheduler_name: Names = None,
@@ -267,18 +280,16 @@ def share(
     context: Context = None,
 ) -> None:
     """Show how the cluster is divided: what each queue is owed, holds and borrows, and what its past changes."""
-    from scheduler.cli.picture import Source
     from scheduler.cli.share import show
 
-    source = Source(kubeconfig, context, file, config, tuple(scheduler_name or ()))
-    raise typer.Exit(show(queue, source, output.value))
+    raise typer.Exit(show(queue, _source(kubeconfig, context, file, config, scheduler_name), output.value))
 
 
 @app.command()
 def prio(
     group: Annotated[str, typer.Argument(help="A group, or a pod that stands alone.")],
     namespace: Namespace = None,
-    output: Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")] = Told.TABLE,
+    output: ToldOption = Told.TABLE,
     file: SnapshotFile = None,
     config: ConfigFile = None,
     scheduler_name: Names = None,
@@ -286,10 +297,9 @@ def prio(
     context: Context = None,
 ) -> None:
     """Show a waiting group's place in the order, what decides it, and who is ahead."""
-    from scheduler.cli.picture import Source
     from scheduler.cli.prio import show
 
-    source = Source(kubeconfig, context, file, config, tuple(scheduler_name or ()))
+    source = _source(kubeconfig, context, file, config, scheduler_name)
     raise typer.Exit(show(group, namespace, source, output.value))
 
 

@@ -13,6 +13,7 @@ from scheduler.actions.ask import Ask
 from scheduler.actions.barriers import barriers
 from scheduler.actions.lineup import turn_of
 from scheduler.actions.steps import asked_again
+from scheduler.cli.output import named
 from scheduler.cli.picture import Picture
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.session import Session
@@ -57,11 +58,9 @@ def _next(pods: int, victims: list[str], moved: int) -> str:
     said = f"the next session would place {pods} {'pod' if pods == 1 else 'pods'} of it"
     if not victims:
         return said
-    rest = len(victims) - _NAMED
-    named = ", ".join(victims[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
     gone = len(victims) - moved
     parts = [f"{gone} evicted" if gone else "", f"{moved} moved" if moved else ""]
-    return f"{said}, with {' and '.join(part for part in parts if part)} before: {named}"
+    return f"{said}, with {' and '.join(part for part in parts if part)} before: {named(victims, _NAMED)}"
 
 
 def _order(session: Session, key: str) -> str:
@@ -73,8 +72,7 @@ def _order(session: Session, key: str) -> str:
         return ""
     queue = session.queue_of(turn.state)
     ahead = [f"{one.group.namespace}/{one.group.name}" for one in turn.before]
-    rest = len(ahead) - _NAMED
-    behind = f", behind {', '.join(ahead[:_NAMED])}" + (f" and {rest} more" if rest > 0 else "") if ahead else ""
+    behind = f", behind {named(ahead, _NAMED)}" if ahead else ""
     return f"{turn.position} of {turn.in_queue} in queue {queue}, {turn.in_all} of {turn.waiting} in all{behind}"
 
 

@@ -62,6 +62,29 @@ def emit(rows: Sequence[dict[str, Any]], columns: Sequence[str], output: str, na
         table(rows, list(rows[0]) if output == "wide" and rows else columns)
 
 
+def tell(told: Sequence[dict[str, Any]], output: str, show: Callable[[dict[str, Any]], None]) -> None:
+    """Print what is told of several things: as data, or with `show`, a blank line between them."""
+    if output in ("json", "yaml"):
+        emit(told, (), output)
+        return
+    for number, facts in enumerate(told):
+        print(end="\n" if number else "")
+        show(facts)
+
+
+def listing(lines: Sequence[tuple[str, object]]) -> None:
+    """Print keys and values in two columns; what is not there is "-"."""
+    width = max(len(key) for key, _ in lines)
+    for key, value in lines:
+        print(f"{key.ljust(width)}  {_cell(value)}")
+
+
+def named(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names and how many more there are; "" for none."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "")
+
+
 def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     """Print rows as a table of `columns`: wrapped on a terminal, one row a line elsewhere."""
     if not rows:

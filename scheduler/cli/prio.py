@@ -7,12 +7,11 @@ anything is placed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from scheduler.actions.lineup import Level, Turn, turn_of
-from scheduler.cli.output import NOT_FOUND, OK, complain, emit, table
+from scheduler.cli.output import NOT_FOUND, OK, complain, listing, named, table, tell
 from scheduler.cli.picture import Picture, Source, with_picture
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.protocols import SortKey
@@ -44,13 +43,7 @@ def show(target: str, namespace: str | None, source: Source, output: str) -> int
         if not states:
             complain(f"namespace {where} has no group and no waiting pod {name}")
             return NOT_FOUND
-        told = [_facts(session, state) for state in states]
-        if output in ("json", "yaml"):
-            emit(told, (), output)
-        else:
-            for number, facts in enumerate(told):
-                print(end="\n" if number else "")
-                _tell(facts)
+        tell([_facts(session, state) for state in states], output, _tell)
         return OK
 
     return with_picture(source, work)
@@ -127,10 +120,8 @@ def _tell(facts: Facts) -> None:
             f"{facts['position']} of {facts['inQueue']} in queue {facts['queue']}, "
             f"{facts['positionInAll']} of {facts['inAll']} in all"
         )
-        lines["ahead"] = _named([one["group"] for one in facts["before"]])
-    width = max(len(key) for key in lines)
-    for key, value in lines.items():
-        print(f"{key.ljust(width)}  {value}")
+        lines["ahead"] = named([one["group"] for one in facts["before"]], _NAMED) or "nobody"
+    listing(tuple(lines.items()))
     if facts.get("levels"):
         print("\nIts queue, level by level (with its next members counted in):")
         table([_shown_level(level) for level in facts["levels"]], ("queue", "owed", "priority", "share"))
@@ -147,8 +138,3 @@ def _shown_level(level: Facts) -> Facts:
         "priority": level["priority"],
         "share": "of nothing" if level["share"] is None else level["share"],
     }
-
-
-def _named(names: Sequence[str]) -> str:
-    rest = len(names) - _NAMED
-    return (", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")) or "nobody"

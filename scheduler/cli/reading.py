@@ -6,12 +6,12 @@ served has no objects; any other refusal is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from scheduler.cli.output import complain
+from scheduler.cli.output import complain, note
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.cluster.members import group_key, group_state
@@ -153,11 +153,26 @@ async def storage(client: ApiClient) -> list[feed.Event]:
     return found
 
 
-def states(groups: Iterable[PodGroup], pods: Iterable[Pod]) -> list[GroupState]:
+async def namespace_queues(client: ApiClient) -> dict[str, str]:
+    """Return the queue that each namespace names; none where they may not be read, which is told."""
+    try:
+        return {name: queue for name, queue, _ in await namespaces(client) if queue}
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        note(f"queues that namespaces name are not shown: {error}")
+        return {}
+
+
+def states(
+    groups: Iterable[PodGroup], pods: Iterable[Pod], of_namespace: Mapping[str, str] | None = None
+) -> list[GroupState]:
     """Return the groups with their members, by namespace and name, as the scheduler sees them.
 
-    Also those whose object is missing. A pod that stands alone is a group of one.
+    Also those whose object is missing. A pod that stands alone is a group of one. of_namespace: the queue that each
+    namespace names.
     """
+    queue_in = (of_namespace or {}).get
     known = {group.key: group for group in groups}
     members: dict[str, list[Pod]] = {key: [] for key, group in known.items() if group.has_object}
     for pod in pods:
@@ -169,7 +184,7 @@ def states(groups: Iterable[PodGroup], pods: Iterable[Pod]) -> list[GroupState]:
             mine,
             assumed={},
             priorities={},
-            namespace_queue=lambda _, default: default,
+            namespace_queue=queue_in,
             ran=(),
         )
         for key, mine in members.items()

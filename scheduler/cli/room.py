@@ -7,17 +7,15 @@ amounts are those of the pods and nodes as they are now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from plugins.predicates import Predicates
 from scheduler.cli import reading
-from scheduler.cluster.members import group_key, holder
 from scheduler.framework.registry import Arguments
-from scheduler.model.groups import PodGroup
 from scheduler.model.nodes import Node, NodeClass
-from scheduler.model.pods import Pod, Shape
+from scheduler.model.pods import Pod, Shape, holder_of
 from scheduler.model.quantity import MAX_AMOUNT, format_amount
 from scheduler.model.resources import Amounts, add
 
@@ -33,13 +31,10 @@ class _Places:
     excluded: tuple[tuple[str, int], ...]
 
 
-def scarce(
-    waiting: Sequence[Shape], nodes: list[Node], pods: Pods, reason: str, groups: Mapping[str, PodGroup]
-) -> list[Facts]:
+def scarce(waiting: Sequence[Shape], nodes: list[Node], pods: Pods, reason: str) -> list[Facts]:
     """Return one row for each resource of which the waiting members want more than is free, or that `reason` names.
 
-    waiting: the shape of each waiting member. pods: those of the whole cluster. groups: by key, those that are made by
-    their owner, so that its pods are told under one name.
+    waiting: the shape of each waiting member. pods: those of the whole cluster.
     """
     rows = []
     for resource, wanted in add(*(shape.requests for shape in waiting)):
@@ -56,7 +51,7 @@ def scarce(
                 "allocatable": _shown(resource, have),
                 "nodes": len(places.open),
                 "excluded": dict(places.excluded),
-                "holders": _held(here, resource, groups),
+                "holders": _held(here, resource),
             }
         )
     return rows
@@ -97,13 +92,13 @@ def _free(nodes: list[Node], here: Pods, resource: str, names: frozenset[str]) -
     return sum(max(0, value) for value in left.values()), sum(have.values())
 
 
-def _held(here: Pods, resource: str, groups: Mapping[str, PodGroup]) -> list[Facts]:
-    """Return who holds a resource, the largest first."""
+def _held(here: Pods, resource: str) -> list[Facts]:
+    """Return who holds a resource and stays, the largest first."""
     found: dict[str, tuple[int, int, dict[str, None]]] = {}
     for pod, shape in here:
-        value = _of(reading.requests(pod, shape), resource)
+        value = 0 if pod.deleting else _of(reading.requests(pod, shape), resource)
         if value:
-            name = holder(pod, group_key(pod, groups))
+            name = holder_of(pod)
             count, total, where = found.get(name, (0, 0, {}))
             found[name] = (count + 1, total + value, {**where, pod.node: None})
     ordered = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))

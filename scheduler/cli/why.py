@@ -15,7 +15,7 @@ from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
 from scheduler.cli.get import dialect_of, phase_of, waiting_reason
 from scheduler.cli.outlook import outlook
-from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, emit, note, table, with_client
+from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, listing, named, note, table, tell, with_client
 from scheduler.cli.room import left_out, scarce, sentence
 from scheduler.cli.verdicts import verdicts
 from scheduler.cluster import feed
@@ -60,7 +60,8 @@ def explain(
     async def work(client: ApiClient) -> int:
         where = namespace or client.credentials.identity.namespace or "default"
         found = await reading.pods(client, where)
-        states = reading.states(await reading.groups(client, where), [pod for pod, _ in found])
+        queues = await reading.namespace_queues(client)
+        states = reading.states(await reading.groups(client, where), [pod for pod, _ in found], queues)
         chosen = _choose(states, [pod for pod, _ in found], name, _KINDS[kind])
         if not chosen:
             what = {"any": "no group and no pod", "pod": "no pod", "group": "no group"}[_KINDS[kind]]
@@ -71,12 +72,7 @@ def explain(
             facts |= await _outlook(client, settings, state, guess=config is None)
         for facts, (state, pod) in zip(told, chosen, strict=True) if by_node else ():
             facts |= await _by_node(client, state, pod)
-        if output in ("json", "yaml"):
-            emit(told, (), output)
-        else:
-            for number, facts in enumerate(told):
-                print(end="\n" if number else "")
-                _tell(facts)
+        tell(told, output, _tell)
         return OK
 
     return with_client(kubeconfig, context, work)
@@ -170,8 +166,7 @@ async def _scarce(client: ApiClient, state: GroupState, reason: str, shapes: Map
             raise
         note(f"who holds what is not shown: {error}")
         return {}
-    groups = {state.key: state.group} if state.group.dialect == "owner" else {}
-    rows = scarce([shapes[pod.shape] for pod in state.waiting], nodes, everyone, reason, groups)
+    rows = scarce([shapes[pod.shape] for pod in state.waiting], nodes, everyone, reason)
     return {"resources": rows} if rows else {}
 
 
@@ -228,11 +223,7 @@ def _tell(facts: Facts) -> None:
         lines["now"] = facts["now"]
     if facts.get("order"):
         lines["order"] = facts["order"]
-    width = max(len(key) for key in (*lines, *(("problem",) if facts.get("problems") else ())))
-    for key, value in lines.items():
-        print(f"{key.ljust(width)}  {value if value not in ('', None) else '-'}")
-    for problem in facts.get("problems", ()):
-        print(f"{'problem'.ljust(width)}  {problem}")
+    listing((*lines.items(), *(("problem", problem) for problem in facts.get("problems", ()))))
     if facts.get("eviction"):
         print("\nNobody is evicted for it:")
         for line in facts["eviction"]:
@@ -242,11 +233,13 @@ def _tell(facts: Facts) -> None:
         table(facts["members"], ("pod", "node", "state", "reason"))
     if facts.get("verdicts"):
         print()
-        table([{**row, "nodes": _shortened(row["nodes"])} for row in facts["verdicts"]], ("count", "nodes", "verdict"))
+        table(
+            [{**row, "nodes": named(row["nodes"], _LISTED)} for row in facts["verdicts"]], ("count", "nodes", "verdict")
+        )
     for row in facts.get("resources", ()):
         print(f"\n{sentence(row)}" + ("; held by" if row["holders"] else ", held by nobody" if row["nodes"] else ""))
         if row["holders"]:
-            table([{**held, "nodes": _shortened(held["nodes"])} for held in row["holders"]], _HELD)
+            table([{**held, "nodes": named(held["nodes"], _LISTED)} for held in row["holders"]], _HELD)
         if row["excluded"]:
             print(left_out(row))
 
@@ -256,8 +249,3 @@ _ASIDE = (
     *("now", "order", "eviction"),
 )
 _HELD = ("holder", "pods", "amount", "nodes")
-
-
-def _shortened(names: list[str]) -> str:
-    rest = len(names) - _LISTED
-    return ", ".join(names[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")

@@ -317,10 +317,6 @@ class ApiClient:
         """POST, with the answer decoded."""
         return _decode(await self.request("POST", path, body=body, params=params, timeout=timeout))
 
-    async def put_json(self, path: str, body: Body, *, params: Params | None = None, timeout: float = 15.0) -> Any:
-        """PUT, with the answer decoded."""
-        return _decode(await self.request("PUT", path, body=body, params=params, timeout=timeout))
-
     async def patch(
         self, path: str, body: Body, *, content_type: str = MERGE, params: Params | None = None, timeout: float = 15.0
     ) -> bytes:

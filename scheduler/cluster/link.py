@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol, cast
 
@@ -212,11 +212,6 @@ class IoLink(asyncio.Protocol):
             self._fail(f"the brain does not take what is sent: {self._most_waiting} values wait")
             return
         self._schedule()
-
-    def send_all(self, events: Iterable[ToBrain]) -> None:
-        """Queue several values in order."""
-        for event in events:
-            self.send(event)
 
     @property
     def backlog(self) -> int:

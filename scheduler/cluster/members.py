@@ -39,15 +39,6 @@ def group_key(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
     return f"pod/{pod.namespace}/{pod.uid}"
 
 
-def holder(pod: Pod, key: str) -> str:
-    """Return the name under which a pod's usage is told to people: its group, its owner, or itself."""
-    if key and not key.startswith(("pod/", "owner/")):
-        return key.split("/", 1)[1]
-    if pod.owner_name:
-        return f"{pod.namespace}/{pod.owner_name}"
-    return f"{pod.namespace}/{pod.name}"
-
-
 def queue_of(group: PodGroup | None, members: Iterable[Pod], namespace_queue: Callable[[str, str], str]) -> str:
     """Return the name of the leaf queue that the members are charged to (the last part of a path)."""
     text = group.queue if group is not None else ""

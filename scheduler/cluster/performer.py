@@ -56,6 +56,9 @@ class Texts(Protocol):
     def sentence(self, verdict: Verdict) -> str:
         """Return the sentence for a group."""
 
+    def status_text(self, status: SetStatus) -> str:
+        """Return what a group's condition says."""
+
     def pod_message(self, verdict: Verdict) -> str:
         """Return the message for a waiting member."""
 
@@ -418,7 +421,7 @@ class Performer:
         group = self._group(status)
         if group is None:
             return
-        text = self._texts.sentence(status.verdict) if status.verdict is not None else ""
+        text = self._texts.status_text(status)
         self._writer.offer(
             Write(
                 worth=Worth.STATUS,

@@ -17,7 +17,7 @@ from dataclasses import replace
 from scheduler.cluster import feed
 from scheduler.cluster.accounts import Accounts, Charge, Singles
 from scheduler.cluster.departures import Departures
-from scheduler.cluster.members import group_key, group_state, holder, queue_of
+from scheduler.cluster.members import group_key, group_state, queue_of
 from scheduler.cluster.node_table import GrowingTable
 from scheduler.cluster.refusals import VICTIMS_REMAIN, Refusals
 from scheduler.cluster.setbacks import Setbacks
@@ -30,8 +30,8 @@ from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.decisions import Place
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.nodes import HOSTNAME, Node
-from scheduler.model.pods import Pod, Shape
-from scheduler.model.queues import Queue
+from scheduler.model.pods import Pod, Shape, holder_of
+from scheduler.model.queues import Queue, that_counts
 from scheduler.model.rejections import rejected
 from scheduler.model.snapshot import Snapshot
 
@@ -330,7 +330,7 @@ class Store:
         requests = shape.requests if pod.charge is None else pod.charge
         key = self._key_of.get(pod.uid, "")
         queue = self._queue_of(key, pod) if key else ""
-        return Charge(node, requests, shape.unstated, holder(pod, key), queue)
+        return Charge(node, requests, shape.unstated, holder_of(pod), queue)
 
     def _recharge(self, pod: Pod) -> None:
         want = self._charge_of(pod)
@@ -567,10 +567,7 @@ class Store:
             table=table,
             shapes=self._shapes,
             groups=dict(self._states),
-            queues={
-                name: by_dialect.get("muster") or by_dialect[min(by_dialect)]
-                for name, by_dialect in sorted(self._queues.items())
-            },
+            queues={name: that_counts(by_dialect) for name, by_dialect in sorted(self._queues.items())},
             usage=dict(self._accounts.usage),
             queue_usage=dict(self._accounts.queues),
             foreign=self._accounts.foreign,

@@ -85,6 +85,7 @@ class KaiDialect(PodGroupDialect):
             queue=spec.text("queue") or _label(opened),
             priority_class=spec.text("priorityClassName"),
             preemptible=_preemptible(spec),
+            evicts_after=queues.duration(spec, "preemptionDelay") or 0.0,
             topology=_topology(spec),
             phase="Running" if running else "Degraded" if ran else "Pending" if waits else "",
             was_running=ran,

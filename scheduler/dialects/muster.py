@@ -199,6 +199,8 @@ class MusterDialect(PodGroupDialect):
             else _PHASES[status.phase],
             "conditions": conditions,
         }
+        if status.place is not None or "queuePosition" in before:
+            wish["queuePosition"] = None if status.place is None else status.place.position
         if members := counted(status, _COUNTS):
             wish["members"] = members
         if status.nodes:

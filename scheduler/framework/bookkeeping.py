@@ -81,14 +81,13 @@ def beyond_deserved(session: Session, state: GroupState, wanted: NDArray[np.int6
     row, book = session.queue_row(state), session.book
     if row is None or is_preemptible(state):
         return None
-    if session.firm is None:
-        session.firm = _firm(session)
+    firm = firmly_held(session)
     for one in book.lineage(row):
         for name, _ in book.tree.queues[one].deserved:
             column = book.column(name)
             if column is None or not wanted[column]:
                 continue
-            held, deserved = int(session.firm[one, column]), int(book.ground.deserved[one, column])
+            held, deserved = int(firm[one, column]), int(book.ground.deserved[one, column])
             if deserved < CEILING and held + int(wanted[column]) > deserved:
                 return one, column, held
     return None
@@ -102,8 +101,14 @@ def hold_firmly(session: Session, state: GroupState, amounts: NDArray[np.int64],
             session.firm[one] += sign * amounts
 
 
+def firmly_held(session: Session) -> NDArray[np.int64]:
+    """Return what every queue, with those below it, holds in groups that cannot be preempted; rows as in the book."""
+    if session.firm is None:
+        session.firm = _firm(session)
+    return session.firm
+
+
 def _firm(session: Session) -> NDArray[np.int64]:
-    """Return what every queue, with those below it, holds in groups that cannot be preempted."""
     shapes, held = session.snapshot.shapes, dict[str, list[Amounts]]()
     for state in session.snapshot.groups.values():
         if (state.bound or state.assumed) and not is_preemptible(state):

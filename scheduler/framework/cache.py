@@ -36,7 +36,7 @@ _MEMO_LIMIT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What has been said about a group, and when: status (phase, counts, verdict) and the explanation of its pods."""
+    """What has been said about a group, and when: status (phase, counts, verdict, place), and why its pods wait."""
 
     uid: str = ""
     status: tuple[Hashable, ...] = ()
@@ -112,6 +112,8 @@ class SessionCache:
         """What was last said of topology objects, by uid, for the action that says it."""
         self.strays: dict[str, Verdict] = {}
         """What was last said of groups that run in queues that take no part."""
+        self.lines: tuple[frozenset[str], float] = (frozenset(), float("-inf"))
+        """Who stood in line when the places in queues were last looked at, and when that was."""
         self.tried: dict[tuple[str, str], Any] = {}
         """By action and group: searches for room that found nothing, for the action that made them."""
         self.outcomes: dict[str, Outcome] = {}

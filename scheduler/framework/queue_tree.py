@@ -30,6 +30,11 @@ BAD_FIELD = "BadField"
 CONTRADICTION = "Contradiction"
 OVERCOMMITTED = "GuaranteesOvercommitted"
 OVERSUBSCRIBED = "DeservedOversubscribed"
+TOO_DEEP = "TooDeep"
+MAX_DEPTH = 64
+"""Levels below the root; a queue that stands deeper takes no part."""
+_NAMED = 5
+"""Queues of a cycle that are named."""
 STANDS_ASIDE = "nothing new starts in it; what runs there goes on, within the limits that it states"
 
 
@@ -202,6 +207,9 @@ def build(queues: Mapping[str, Queue], running: Iterable[str] = ()) -> QueueTree
     graph.remove_edges_from([(above[name], name) for name in own if graph.has_edge(above[name], name)])
     doubt = _check_sums(graph, known, own)
     graph.remove_edges_from([(above[name], name) for name in own if graph.has_edge(above[name], name)])
+    too_deep = [name for name, depth in zip(*_top_down(graph), strict=True) if depth > MAX_DEPTH]
+    own |= {name: _deep(name) for name in too_deep}
+    graph.remove_edges_from([(above[name], name) for name in too_deep])
     out = dict(own)
     for name in own:
         for below in nx.descendants(graph, name):
@@ -242,8 +250,14 @@ def _missing(name: str, parent: str) -> Fault:
     return Fault(name, PARENT_NOT_FOUND, "spec.parent", message, parent)
 
 
+def _deep(name: str) -> Fault:
+    return Fault(name, TOO_DEEP, "spec.parent", f"it stands more than {MAX_DEPTH} levels below the root")
+
+
 def _cycle(name: str, cycle: Iterable[str]) -> Fault:
-    others = ", ".join(sorted(set(cycle) - {name}))
+    names = sorted(set(cycle) - {name})
+    rest = len(names) - _NAMED
+    others = ", ".join(names[:_NAMED]) + (f" and {rest} others" if rest > 0 else "")
     return Fault(
         name, CYCLE, "spec.parent", f"it stands below itself (with {others})" if others else "it is its own parent"
     )

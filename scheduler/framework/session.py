@@ -29,7 +29,7 @@ from scheduler.framework.hooks import HookRaised
 from scheduler.framework.ledger import Ledger
 from scheduler.framework.neighbours import Neighbours
 from scheduler.framework.nominations import Lift, Nominations
-from scheduler.framework.outlook import Outlook
+from scheduler.framework.outlook import Outlook, going
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations
 from scheduler.framework.residents import is_preemptible
 from scheduler.framework.statement import Statement
@@ -37,7 +37,7 @@ from scheduler.framework.topology_tree import Domains, LevelFault
 from scheduler.model.decisions import Decision, Decisions, Drain, Place
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import HOSTNAME
-from scheduler.model.pods import Pod, Shape
+from scheduler.model.pods import Pod, Shape, held_by, holder_of
 from scheduler.model.queues import DEFAULT_QUEUE, Queue
 from scheduler.model.resources import Amounts
 from scheduler.model.snapshot import NodeTable, Snapshot
@@ -316,8 +316,9 @@ class Session:
         return (self.world, self.serial, len(self.places)) if self.places else (self.world,)
 
     def holders(self, resource: str) -> tuple[tuple[str, int], ...]:
-        """Who holds most of a resource: up to three ("3 pods of NAME", amount), largest first."""
-        key = ("holders", self.tenancy, resource)
+        """Who holds most of a resource and stays: up to three ("3 pods of NAME", amount), largest first."""
+        leaving = {pod.uid: pod for pod, _ in going(self.snapshot)} | self.evicted
+        key = ("holders", self.tenancy, resource, frozenset(leaving))
         known: tuple[tuple[str, int], ...] | None = self.cache.memo.get(key)
         if known is None:
             sums: dict[str, tuple[int, int]] = {}
@@ -325,12 +326,16 @@ class Session:
                 for name, value in held:
                     if name == resource and value > 0:
                         sums[label] = (pods, value)
+            for pod in leaving.values():
+                value = dict(held_by(pod, self.snapshot.shapes)).get(resource, 0)
+                if value and (label := holder_of(pod)) in sums:
+                    sums[label] = (sums[label][0] - 1, sums[label][1] - value)
             for place in self.places:
                 label, pods, value = self._held_by(place, resource)
                 before = sums.get(label, (0, 0))
                 if value:
                     sums[label] = (before[0] + pods, before[1] + value)
-            top = sorted((-value, label, pods) for label, (pods, value) in sums.items())[:_HOLDERS]
+            top = sorted((-value, label, pods) for label, (pods, value) in sums.items() if value > 0)[:_HOLDERS]
             known = tuple((f"{pods} {'pod' if pods == 1 else 'pods'} of {label}", -value) for value, label, pods in top)
             self.cache.memo.put(key, known)
         return known

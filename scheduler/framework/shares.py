@@ -72,13 +72,12 @@ def standings(session: Session) -> tuple[Standing, ...]:
         state = closed[1] if closed is not None else "Open"
         return Standing(name, parent, depth, state, session.queue(name).priority, tables.of(tree.index[name]), text)
 
-    def visit(name: str, parent: str, depth: int) -> None:
-        found.append(standing(name, parent, depth))
-        for below in tree.children(name):
-            visit(below, name, depth + 1)
-
     root = tree.names[tree.structure.root]
-    visit(root, "", 0)
+    left = [(root, "", 0)]
+    while left:
+        name, parent, depth = left.pop()
+        found.append(standing(name, parent, depth))
+        left.extend((below, name, depth + 1) for below in reversed(tree.children(name)))
     told = {one.name for one in found}
     # What stands in no line to the root: a missing parent, a cycle.
     found.extend(standing(name, tree.above.get(name, ""), 0) for name in tree.out if name not in told)

@@ -122,8 +122,8 @@ class Usage:
         """Return how the past shifts the division of the capacity; None where no account is kept."""
         if not self:
             return None
-        whole = total.astype(np.float64)[None, :] * (self._lives / math.log(2))[:, None]
         with np.errstate(divide="ignore", invalid="ignore"):
+            whole = total.astype(np.float64)[None, :] * (self._lives / math.log(2))[:, None]
             part = np.where((whole > 0) & np.isfinite(whole), self._sums / whole, 0.0)
         used = np.rint(np.clip(part, 0.0, 1.0) * GRAIN) / GRAIN
         return History(used=used, factor=fair.factor, on=fair.on)

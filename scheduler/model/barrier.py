@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class Barrier:
     """One obstacle. action: preempt (own queue) or reclaim (other queues). who: names of groups, or of a budget.
 
-    kind, about the group: `off` (the action is not configured), `never` (its pods never preempt), `queue_never` (its
-    queue does not), `beyond_owed` (with it `queue` would hold `amounts` more than it is owed). About those who run:
+    kind, about the group: `off` (the action is not configured), `never` (its pods never preempt), `delayed` (until
+    then nobody goes for it), `queue_never` (its queue does not),
+    `beyond_owed` (with it `queue` would hold `amounts` more than it is owed). About those who run:
     `priority` (theirs is not lower), `within_owed` (`queue` holds no more than it is owed), `not_reclaimable` (`queue`
     gives nothing back), `not_preemptible`, `min_runtime` (until then), `partly_fixed` (members that cannot go keep the
     rest at its minimum), `plugin` (one protects them), `budget` (it allows nothing, and covers `count` pods of theirs),

@@ -101,13 +101,32 @@ class SetQueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class SetTopologyStatus:
-    """What the status of a topology's (or hyper-node's) object should say; the dialect puts it into its own words."""
+    """What the status of a topology's (or hyper-node's) object should say; the dialect puts it into its own words.
+
+    generation: of the object that was looked at.
+    """
 
     name: str
     uid: str
     dialect: str
     hypernode: bool
     facts: TopologyFacts
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """Where a group stands in its queue. position: from 1; exact only while `exact`, else at most so far back.
+
+    ahead: the first groups before it ("namespace/name"), the next to be served first, and how many `more` there are;
+    none where the position is not exact.
+    """
+
+    queue: str
+    position: int
+    exact: bool = True
+    ahead: tuple[str, ...] = ()
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +138,7 @@ class SetStatus:
     verdict: why it waits; None when it does not. `uid` guards against an object re-created under the name.
     nodes: on how many its members are. domains: (level, names) of the levels that it asks about. Both are told of
     groups that ask about any.
+    place: where it stands among those that wait for room or quota; None where it is not one of them.
     """
 
     group: str
@@ -128,6 +148,7 @@ class SetStatus:
     verdict: Verdict | None = None
     nodes: int = 0
     domains: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    place: QueuePlace | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,8 @@ class PodGroup:
     that it once reached its minimum. `phase` and `conditions` are those last read, so that only changes are written.
     `counts` are those last written. `raw_status` is the status as read, verbatim: only its dialect looks into it.
     `created` is in seconds since the epoch. `generation` is metadata.generation.
-    `min_runtime`: seconds for which it is not evicted once it runs (None: as its queue says).
+    `min_runtime`: seconds for which it is not evicted once it runs (None: as its queue says). `evicts_after`: seconds
+    for which it waits before anybody is evicted or moved for it.
     subgroups: all of the tree, each behind the one above it, siblings in their author's order. min_subgroups: how many
     of the outermost start together, None = all. In the state of a group those with `keys` have been replaced by the
     parts that they stand for (below them), and each member's `part` is the path of its own.
@@ -82,6 +83,7 @@ class PodGroup:
     priority_class: str = ""
     preemptible: bool | None = None
     min_runtime: float | None = None
+    evicts_after: float = 0.0
     topology: TopologyWish | None = None
     subgroups: tuple[SubGroup, ...] = ()
     min_subgroups: int | None = None
@@ -141,6 +143,13 @@ class GroupState:
     def placed(self) -> int:
         """Members that count toward the minimum: assumed, bound or succeeded."""
         return len(self.assumed) + len(self.bound) + len(self.succeeded)
+
+    @property
+    def evicts_from(self) -> float:
+        """When others may go for it: so long after it, or what waits of it, was made; 0: at any time."""
+        delay = self.group.evicts_after
+        made = min((pod.created for pod in self.waiting), default=0.0)
+        return max(self.group.created, made) + delay if delay else 0.0
 
     @property
     def existing(self) -> int:

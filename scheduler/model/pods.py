@@ -155,6 +155,13 @@ class Pod:
         return not self.node and not self.finished and not self.deleting
 
 
+def holder_of(pod: Pod) -> str:
+    """Return the name under which what a pod holds is told to people: its group, its owner, or itself."""
+    if pod.ours and pod.group:
+        return pod.group.split("/", 1)[1]
+    return f"{pod.namespace}/{pod.owner_name or pod.name}"
+
+
 def held_by(pod: Pod, shapes: Mapping[str, Shape]) -> Amounts:
     """Return what a pod takes from its node and its queue: its own charge if it has one, else what its shape asks."""
     return pod.charge if pod.charge is not None else shapes[pod.shape].requests

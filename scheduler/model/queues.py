@@ -5,6 +5,7 @@ A resource field is an integer, `UNLIMITED`, or absent (unset: the queue does no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scheduler.model.affinity import LabelSelector
@@ -62,6 +63,11 @@ class Queue:
     conditions: tuple[Condition, ...] = field(default=(), compare=False)
     resource_version: str = field(default="", compare=False)
     raw_status: bytes = field(default=b"", compare=False)
+
+
+def that_counts(by_dialect: Mapping[str, Queue]) -> Queue:
+    """Return the one that counts of queues of one name, by dialect: Muster's own, else the first by dialect."""
+    return by_dialect.get("muster") or by_dialect[min(by_dialect)]
 
 
 @dataclass(frozen=True, slots=True)

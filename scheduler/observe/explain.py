@@ -14,7 +14,7 @@ model, shown with the resource that the fact `resource` names:
     placeable  int     members that would fit now           nodes      int     nodes on which `free` was counted
     largest    amount  most that one node has               capacity   amount  what all eligible nodes have together
     each       amount  what one member asks for             holders    ((who, amount), ...), the largest first
-    queue      str     queue of the group                   position   int     place in the queue, from 1
+    queue      str     queue of the group
     used       amount  used by the queue                    limit      amount  the queue's limit
     deserved   amount  the queue's share                    state      str     state of the queue (Hold, Drain, ...)
     field      str     field that is wrong                  message    str     what is wrong, or the cause
@@ -37,11 +37,11 @@ sentence below.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from scheduler.model.barrier import Barrier
-from scheduler.model.decisions import Place, Victim
+from scheduler.model.decisions import Place, SetStatus, Victim
 from scheduler.model.quantity import MAX_AMOUNT, MAX_SHOWN, format_amount
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 
@@ -67,7 +67,20 @@ def pod_message(verdict: Verdict) -> str:
 def sentence(verdict: Verdict) -> str:
     """Return the code and one sentence with numbers, without a full stop: "Resources: needs 4 example.com/gpu ..."."""
     prefix, words = _PREFIX.get(verdict.code, verdict.code.value), _WORDS[verdict.code]
-    return f"{prefix}: {words(verdict)}{_queue_place(verdict)}"
+    return f"{prefix}: {words(verdict)}"
+
+
+def status_text(status: SetStatus) -> str:
+    """Return what the condition of a group says: the sentence, and its place in the queue with who is ahead of it."""
+    if status.verdict is None:
+        return ""
+    place = status.place
+    if place is None:
+        return sentence(status.verdict)
+    where = f"position {place.position}" if place.exact else f"among the first {place.position}"
+    more = f" and {place.more} more" if place.more else ""
+    behind = f", behind {', '.join(place.ahead)}{more}" if place.ahead else ""
+    return f"{sentence(status.verdict)}; {where} in queue {place.queue}{behind}"
 
 
 def node_part(verdict: Verdict) -> str:
@@ -98,17 +111,15 @@ def eviction(place: Place, victim: Victim) -> str:
 def barrier(found: Barrier) -> str:
     """Return why nobody is evicted in one respect, as a clause: "groups of queue a have no lower priority: ml/x"."""
     pods = Counter(found.who)  # pods of one owner have one name
-    who = ", ".join(
-        f"{name} ({count} pods)" if count > 1 else name for name, count in list(pods.items())[:_HOLDERS_SHOWN]
-    )
-    rest = len(pods) - _HOLDERS_SHOWN
-    named = who + (f" and {_plural(rest, 'other')}" if rest > 0 else "")
+    named = _listed([f"{name} ({count} pods)" if count > 1 else name for name, count in pods.items()])
     queue = f"queue {found.queue}"
     match found.kind:
         case "off":
             return f"the action {found.action} is not configured"
         case "never":
             return "its pods say that they never preempt (preemptionPolicy: Never)"
+        case "delayed":
+            return f"nobody goes for it before {_time(found.until)} (preemptionDelay)"
         case "queue_never":
             own = "in it" if found.action == "preempt" else "in other queues"
             return f"{queue} evicts nobody {own} (its preemption settings)"
@@ -124,8 +135,7 @@ def barrier(found: Barrier) -> str:
         case "not_preemptible":
             return f"not preemptible in {queue}: {named}"
         case "min_runtime":
-            until = datetime.fromtimestamp(found.until, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            return f"protected by minRuntime in {queue}, the first until {until}: {named}"
+            return f"protected by minRuntime in {queue}, the first until {_time(found.until)}: {named}"
         case "going":
             return f"goes already in {queue}, for others before it: {named}"
         case "partly_fixed":
@@ -136,6 +146,10 @@ def barrier(found: Barrier) -> str:
             return f"disruption budget {named} allows none of its {_plural(found.count, 'pod')} to go"
         case _:
             return f"may go, but no set of them makes room for the whole minimum: {named}"
+
+
+def _time(when: float) -> str:
+    return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def note(text: str, limit: int = NOTE_LIMIT) -> str:
@@ -226,9 +240,13 @@ def _held(verdict: Verdict) -> str:
     if not isinstance(holders, tuple) or not holders:
         return ""
     resource = _text(verdict, "resource")
-    shown = [f"{who} ({_holding(resource, held)} {resource})" for who, held in holders[:_HOLDERS_SHOWN]]
-    rest = len(holders) - len(shown)
-    return "held by " + ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")
+    return "held by " + _listed([f"{who} ({_holding(resource, held)} {resource})" for who, held in holders])
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first few: "a, b, c and 2 others"."""
+    rest = len(names) - _HOLDERS_SHOWN
+    return ", ".join(names[:_HOLDERS_SHOWN]) + (f" and {_plural(rest, 'other')}" if rest > 0 else "")
 
 
 def _holding(resource: str, held: int) -> str:
@@ -259,14 +277,6 @@ def _queue_quota(verdict: Verdict) -> str:
     else:
         share = f" deserves {deserved}" if deserved else ""
     return _join(f"queue {queue}{share}", f"limit {limit}" if limit else "")
-
-
-def _queue_place(verdict: Verdict) -> str:
-    """position -> "; position 2 in queue research", where the sentence itself is not about the order."""
-    position = _number(verdict, "position")
-    if position is None or verdict.code is Code.PRIORITY:
-        return ""
-    return f"; position {position}"
 
 
 def _resources(verdict: Verdict) -> str:
@@ -449,16 +459,13 @@ def _kept(verdict: Verdict) -> str:
     if not isinstance(kept, tuple) or not kept:
         return ""
     resource = _text(verdict, "resource")
-    shown = [f"{format_amount(resource, value)} to queue {queue}" for queue, value in kept[:_HOLDERS_SHOWN]]
-    rest = len(kept) - len(shown)
-    return "guaranteed: " + ", ".join(shown) + (f" and {_plural(rest, 'other')}" if rest else "")
+    return "guaranteed: " + _listed([f"{format_amount(resource, value)} to queue {queue}" for queue, value in kept])
 
 
 def _priority(verdict: Verdict) -> str:
-    """position, queue, group (the one ahead)."""
-    position, queue, ahead = _number(verdict, "position"), _text(verdict, "queue"), _text(verdict, "group")
-    place = f"position {position}" if position is not None else "others come first"
-    return place + (f" in queue {queue}" if queue else "") + (f", behind {ahead}" if ahead else "")
+    """queue, group (the one ahead)."""
+    queue, ahead = _text(verdict, "queue"), _text(verdict, "group")
+    return "others come first" + (f" in queue {queue}" if queue else "") + (f", behind {ahead}" if ahead else "")
 
 
 def _victims(verdict: Verdict) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from scheduler.placement.bounds import Bounds, bound
 from scheduler.placement.checks import check_problem
 from scheduler.placement.composition import Composition
-from scheduler.placement.counting import capped, fill, segment_sums
+from scheduler.placement.counting import capped, fill, running, segment_sums
 from scheduler.placement.facts import refuse
 from scheduler.placement.greedy import Draft, search, upper
 from scheduler.placement.instance import Instance, Ints, build
@@ -152,14 +152,13 @@ def _best_segment(instance: Instance, cap: Ints, sums: Ints, total: int) -> int:
     objective, scores = instance.problem.objective, instance.kinds[0].scores
     keys = [-sums[able] if objective == "spread" else sums[able]]
     if objective == "scores" and scores is not None:
-        worth = []
-        for segment in able.tolist():
-            nodes = np.flatnonzero((instance.segments == segment) & (cap > 0))
-            order = nodes[np.argsort(-scores[nodes], kind="stable")]
-            held = cap[order]
-            taken = np.clip(total - (np.cumsum(held) - held), 0, held)
-            worth.append(int((taken * scores[order]).sum()))
-        keys.append(-np.array(worth, dtype=np.int64))
+        nodes = np.flatnonzero((instance.segments >= 0) & (cap > 0))
+        nodes = nodes[np.lexsort((-scores[nodes], instance.segments[nodes]))]
+        held, inside = cap[nodes], instance.segments[nodes]
+        taken = np.clip(total - running(held, inside), 0, held)
+        worth = np.zeros(instance.segment_count, dtype=np.int64)
+        np.add.at(worth, inside, taken * scores[nodes])
+        keys.append(-worth[able])
     return int(able[np.lexsort(keys)[0]])
 
 

@@ -82,11 +82,6 @@ def meta(obj: Obj) -> Obj:
     return found
 
 
-def is_dns_label(text: Any) -> bool:
-    """Tell whether the text is a DNS-1123 label."""
-    return isinstance(text, str) and len(text) <= 63 and bool(_DNS_LABEL.match(text))
-
-
 def is_subdomain(text: Any) -> bool:
     """Tell whether the text is a DNS-1123 subdomain."""
     return isinstance(text, str) and len(text) <= 253 and bool(_SUBDOMAIN.match(text))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.quality.experiment import SEEDS
 from tests.quality.methods import METHODS
-from tests.quality.table import measure, text
+from tests.quality.table import measure, measure_batches, measure_gangs, text
 from tests.quality.trace import BadTrace
 
 
@@ -21,11 +21,19 @@ def main() -> int:
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS), help="default: all")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS), help="default: 42 to 51")
     parser.add_argument("--workers", type=int, default=1, help="processes that share the runs")
+    parser.add_argument("--batches", type=int, nargs="+", metavar="SIZE", help="what batches of so many arrivals gain")
+    parser.add_argument("--gangs", type=int, metavar="NODES", help="the gang variant, on so many of the nodes")
     asked = parser.parse_args()
     begun = time.monotonic()
     try:
-        lines = measure(asked.nodes, asked.pods, asked.methods, asked.seeds, asked.workers)
-        print(text(lines, asked.seeds))
+        if asked.gangs:
+            print(measure_gangs(asked.nodes, asked.pods, asked.gangs, asked.seeds, asked.workers))
+        elif asked.batches:
+            print(
+                text(measure_batches(asked.nodes, asked.pods, asked.batches, asked.seeds, asked.workers), asked.seeds)
+            )
+        else:
+            print(text(measure(asked.nodes, asked.pods, asked.methods, asked.seeds, asked.workers), asked.seeds))
     except BadTrace as error:
         print(error, file=sys.stderr)
         return 2

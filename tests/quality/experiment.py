@@ -10,7 +10,7 @@ A method is handed the cluster and the arrivals one by one. What each knows is s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -82,6 +82,17 @@ class Cluster:
         if amount:
             self.left[node, device : device + int(workload.count[kind])] -= amount
             self.left[node].sort()
+        self._check(node)
+
+    def seat(self, workload: Workload, node: int, pods: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Place pods (kind, devices) on a node at once; the devices are those of before."""
+        for kind, devices in pods:
+            self.other[:, node] -= workload.other[:, kind]
+            self.left[node, list(devices)] -= workload.amount[kind]
+        self.left[node].sort()
+        self._check(node)
+
+    def _check(self, node: int) -> None:
         if self.left[node, 0] < 0 or self.other[:, node].min() < 0:
             raise AssertionError(f"node {node} is over what it has")
         self._renumber(node)

@@ -147,6 +147,10 @@ class Muster:
     def choose(self, kind: int) -> tuple[int, int] | None:
         """Return the node whose cost grows least, its tightest device."""
         self.arrive(kind)
+        return self.find(kind)
+
+    def find(self, kind: int) -> tuple[int, int] | None:
+        """As `choose`, for a pod that was seen arriving."""
         growth = self.growth(kind)
         node = int(np.argmin(growth))
         if growth[node] == np.inf:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from plugins.cutting import fewest
+from tests.quality.batches import WAYS, run_batches
 from tests.quality.experiment import Run, run
+from tests.quality.gangs import Tally, run_gangs
 from tests.quality.methods import METHODS
 from tests.quality.trace import MILLI, Nodes, Workload, read_nodes, read_pods
 
 POINTS = (100, 130)
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +59,76 @@ def measure(
     cluster = read_nodes(nodes)
     workloads = [read_pods(path, cluster) for path in pods]
     jobs = [(cluster, workload, method, seed) for workload in workloads for method in methods for seed in seeds]
-    if workers > 1:
-        with ProcessPoolExecutor(workers) as pool:
-            runs = list(pool.map(_one, jobs))
-    else:
-        runs = [_one(job) for job in jobs]
+    runs = _all(_one, jobs, workers)
     lines, place = [], 0
-    for path, workload in zip(pods, workloads, strict=True):
+    for name, workload in zip(names(pods), workloads, strict=True):
         means: dict[str, tuple[float, ...]] = {}
         for method in methods:
             mine, place = runs[place : place + len(seeds)], place + len(seeds)
             means[method] = tuple(float(np.mean([one.allocated[point] for one in mine])) for point in POINTS)
-        name = path.stem.removeprefix("openb_pod_list_")
-        if sum(other.name == path.name for other in pods) > 1:
-            name = f"{path.parent.name}/{name}"
         lines.append(Line(name, means, fits_until(workload)))
     return lines
+
+
+def names(pods: Sequence[Path]) -> list[str]:
+    """Return what each workload is called: its file, with the folder where several files have one name."""
+    found = []
+    for path in pods:
+        name = path.stem.removeprefix("openb_pod_list_")
+        alone = sum(other.name == path.name for other in pods) == 1
+        found.append(name if alone else f"{path.parent.name}/{name}")
+    return found
+
+
+def _batch(job: tuple[Nodes, Workload, int, str, int]) -> Run:
+    nodes, workload, size, way, seed = job
+    return run_batches(nodes, workload, seed, size, way)
+
+
+def measure_batches(
+    nodes: Path, pods: Sequence[Path], sizes: Sequence[int], seeds: Sequence[int], workers: int = 1
+) -> list[Line]:
+    """As `measure`, for batches of each size, decided in each way."""
+    cluster = read_nodes(nodes)
+    workloads = [read_pods(path, cluster) for path in pods]
+    columns = [(1, "in order"), *((size, way) for size in sizes for way in WAYS)]
+    jobs = [(cluster, workload, *column, seed) for workload in workloads for column in columns for seed in seeds]
+    runs = iter(_all(_batch, jobs, workers))
+    lines = []
+    for name, workload in zip(names(pods), workloads, strict=True):
+        means: dict[str, tuple[float, ...]] = {}
+        for size, way in columns:
+            mine = [next(runs) for _ in seeds]
+            title = "one by one" if size == 1 else f"{size} {way}"
+            means[title] = tuple(float(np.mean([one.allocated[point] for one in mine])) for point in POINTS)
+        lines.append(Line(name, means, fits_until(workload)))
+    return lines
+
+
+def _gang(job: tuple[Nodes, Workload, int]) -> Tally:
+    return run_gangs(*job)
+
+
+def measure_gangs(nodes: Path, pods: Sequence[Path], count: int, seeds: Sequence[int], workers: int = 1) -> str:
+    """Return the table of the gang variant, on so many nodes picked at random for each seed."""
+    cluster = read_nodes(nodes)
+    workloads = [read_pods(path, cluster) for path in pods]
+    jobs = [(cluster.some(count, seed), workload, seed) for workload in workloads for seed in seeds]
+    tallies = iter(_all(_gang, jobs, workers))
+    rows = [["workload", "gangs", "placed", "refused", "without proof", "refused although feasible"], ["---"] * 6]
+    for name in names(pods):
+        mine = [next(tallies) for _ in seeds]
+        counts = [[t.gangs, t.placed, t.refused, t.unproven, t.missed] for t in mine]
+        rows.append([name, *(str(sum(column)) for column in zip(*counts, strict=True))])
+    head = f"Gangs on {count} nodes, sums of seeds {seeds[0]}-{seeds[-1]}"
+    return "\n".join([head, "", *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _all(work: Callable[[_Job], _Result], jobs: Sequence[_Job], workers: int) -> list[_Result]:
+    if workers == 1:
+        return [work(job) for job in jobs]
+    with ProcessPoolExecutor(workers) as pool:
+        return list(pool.map(work, jobs))
 
 
 def text(lines: Sequence[Line], seeds: Sequence[int]) -> str:

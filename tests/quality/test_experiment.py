@@ -3,13 +3,18 @@ harness decides is what the engine decides from the same scores."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from plugins.stranding import Outlook
-from scheduler.placement import Demand, DeviceAsk, Devices, NodeView, Placement, PlacementProblem, assign, place
+from scheduler.placement import Placement, assign, place
 from tests.quality import synthetic
-from tests.quality.experiment import Cluster, arrivals, begin, run
+from tests.quality.asking import demand, problem
+from tests.quality.batches import WAYS, run_batches
+from tests.quality.experiment import arrivals, begin, run
+from tests.quality.gangs import Gang, fits, gangs, run_gangs
 from tests.quality.methods import METHODS, Muster
 from tests.quality.table import fits_until, measure, text
 from tests.quality.trace import read_nodes, read_pods
@@ -90,31 +95,6 @@ def test_a_workload_of_whole_gpus_leaves_nothing_over(tmp_path):
     assert fits_until(read_pods(tmp_path / "pods.csv", nodes)) == 100.0
 
 
-def problem(cluster: Cluster, workload, kind: int, growth: np.ndarray) -> PlacementProblem:
-    """One pod as the engine is asked for it: a share or whole devices, scored by the order of what nodes grow by."""
-    fits = np.isfinite(growth)
-    rank = np.zeros(growth.size, dtype=np.int64)
-    rank[fits] = -np.unique(growth[fits], return_inverse=True)[1]
-    amount = int(workload.amount[kind])
-    nodes = NodeView(
-        names=[f"n{node}" for node in range(growth.size)],
-        resources=("cpu", "memory"),
-        free=cluster.other,
-        slots=np.full(growth.size, 1000, dtype=np.int64),
-        devices={"gpu": Devices(cluster.left.T.copy())},
-    )
-    demand = Demand(
-        "pod",
-        workload.other[:, kind],
-        1,
-        1,
-        mask=workload.suits[kind, cluster.sort] if amount else None,
-        scores=rank,
-        devices=DeviceAsk("gpu", amount, int(workload.count[kind])) if amount else None,
-    )
-    return PlacementProblem(nodes, (demand,), objective="scores")
-
-
 def test_the_engine_decides_what_the_harness_decides(trace):
     """In both, what is equally good is equal in everything that counts, if not the same node."""
     nodes, workload = trace
@@ -125,7 +105,8 @@ def test_the_engine_decides_what_the_harness_decides(trace):
         found = method.choose(kind)
         if turn % 5 == 0 or found is None:
             growth = method.growth(kind)
-            question = problem(cluster, workload, kind, growth)
+            one = replace(demand(cluster, workload, kind, 1, growth), minimum=1)
+            question = problem(cluster, [one], maximize=False)
             answer = place(question)
             assert isinstance(answer, Placement) == (found is not None)
             if found is None or not isinstance(answer, Placement):
@@ -152,3 +133,53 @@ def test_who_knows_nothing_judges_by_nothing(trace):
     assert np.flatnonzero(method._seen).tolist() == [int(workload.pods[0])]
     assert isinstance(method._outlook, Outlook)
     assert method._outlook.kinds.often.tolist() == [1.0]
+
+
+def test_a_batch_of_one_is_an_arrival(trace):
+    nodes, workload = trace
+    assert run_batches(nodes, workload, 42, 1, "in order") == run(nodes, workload, METHODS["muster"], 42)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_batches_are_placed_as_well_as_arrivals(trace, way):
+    nodes, workload = trace
+    alone, batched = run(nodes, workload, METHODS["muster"], 42), run_batches(nodes, workload, 42, 40, way)
+    assert batched.allocated[130] > alone.allocated[130] - 0.5
+    assert batched.allocated[100] > alone.allocated[100] - 1.5
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("few")
+    synthetic.write(folder, synthetic.nodes(9), synthetic.pods(90, several=0.3, spec=0.1))
+    nodes = read_nodes(folder / "nodes.csv")
+    return nodes, read_pods(folder / "pods.csv", nodes)
+
+
+def test_no_gang_waits_that_fits(few):
+    nodes, workload = few
+    tally = run_gangs(nodes, workload, 42)
+    assert tally.placed > 5
+    assert tally.refused > 5
+    assert tally.placed + tally.refused == tally.gangs
+    assert (tally.missed, tally.unproven) == (0, 0)
+
+
+def test_gangs_are_all_arrivals_with_ranges_that_can_hold(few):
+    _, workload = few
+    kinds = workload.pods[:60]
+    made = gangs(workload, kinds, 1)
+    assert set(kinds.tolist()) == {kind for gang in made for kind, *_ in gang.roles}
+    for gang in made:
+        assert all(0 <= low <= high for _, low, high in gang.roles)
+        assert sum(low for _, low, _ in gang.roles) <= gang.together <= sum(high for *_, high in gang.roles)
+    assert {len(gang.roles) for gang in made} == {1, 2, 3}
+
+
+def test_the_oracle_tells_what_fits_from_what_does_not(few):
+    nodes, workload = few
+    cluster, _ = begin(nodes, 42)
+    kind = int(np.argmax(workload.amount))
+    fitting = int((cluster.left >= workload.amount[kind]).sum())
+    assert fits(cluster, workload, Gang(((kind, 1, 1),), 1))
+    assert not fits(cluster, workload, Gang(((kind, fitting + 1, fitting + 1),), 1))

@@ -41,6 +41,12 @@ class Nodes:
         """What is left of each device when nothing runs: (N, most devices of a node)."""
         return np.where(np.arange(int(self.devices.max(initial=1))) < self.devices[:, None], MILLI, 0)
 
+    def some(self, count: int, seed: int) -> Nodes:
+        """Return so many of them, picked at random, all when there are not more."""
+        picked = np.sort(np.random.default_rng((seed, 3)).permutation(len(self.names))[:count])
+        names = tuple(self.names[node] for node in picked.tolist())
+        return Nodes(names, self.other[:, picked], self.devices[picked], self.sort[picked], self.models)
+
     @property
     def capacity(self) -> int:
         """All devices, in milli."""

@@ -42,6 +42,18 @@ def test_a_gang_that_does_not_fit_gets_nothing_and_the_reason_in_numbers() -> No
     assert verdict.nodes == (("Insufficient example.com/gpu", 2),)
 
 
+def test_who_leaves_is_not_named_as_a_holder() -> None:
+    w = world().nodes(1, gpu=4)
+    w.running("goes", "n000", owner_name="hog", owner_uid="u", deleting=True, ends=w.now + 30)
+    w.running("stays", "n000", owner_name="hog", owner_uid="u")
+    w.running("alone", "n000", deleting=True, ends=w.now + 30)
+    w.gang("g", 4)
+    w.session()
+    verdict = w.verdict("g")
+    assert verdict is not None
+    assert verdict.fact("holders") == (("1 pod of ns/hog", 1),)
+
+
 def test_it_starts_when_the_holder_is_gone() -> None:
     w = world().nodes(2, gpu=2)
     w.running("hog", "n000", shape(gpu=2))

@@ -54,6 +54,13 @@ def test_time_that_protects_is_told_with_its_end(w: Story) -> None:
     ]
 
 
+def test_a_delay_is_told_with_its_end(w: Story) -> None:
+    w.runs("train", ["n", "n"])
+    w.asks("build", 1, priority=100, evicts_after=600.0, created=w.now)
+    assert w.now == 1000.0
+    assert said(w, "build") == ["preempt: nobody goes for it before 1970-01-01T00:26:40Z (preemptionDelay)"]
+
+
 def test_a_queue_that_holds_what_it_is_owed_gives_nothing(w: Story) -> None:
     w.queue("a", **gpus(deserved=1)).queue("b", **gpus(deserved=1))
     w.runs("one", ["n"], queue="a")

@@ -751,3 +751,22 @@ def test_who_goes_where_there_is_room_is_not_waited_for(w: Story) -> None:
     w.asks("high", 1, gpu=3, priority=100)
     w.session()
     assert w.victims == ["low-0"]
+
+
+def test_nobody_goes_for_a_group_before_its_delay_is_over_and_free_room_is_its_own_at_once() -> None:
+    w = Story().nodes(1, gpu=2)
+    w.runs("low", ["n000", "n000"], priority=1)
+    w.asks("late", 2, evicts_after=600.0, created=w.now)
+    assert w.session(later=300).wake_at is not None
+    assert not w.victims
+    w.session(later=299)
+    assert not w.victims
+    assert w.result is not None
+    assert w.result.wake_at is not None
+    assert w.result.wake_at <= w.now + 1
+    w.session(later=1)
+    assert w.victims == ["low-0", "low-1"]
+    fresh = Story().nodes(1, gpu=2)
+    fresh.asks("early", 2, evicts_after=600.0, created=fresh.now)
+    fresh.session()
+    assert [place.name for place in fresh.places] == ["early"]

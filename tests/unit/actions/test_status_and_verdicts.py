@@ -513,3 +513,22 @@ def test_an_inner_queue_deserves_what_those_below_it_do() -> None:
     result = w.session(later=1.0)
     facts = {one.queue: one.facts for one in result.decisions.items if isinstance(one, SetQueueStatus)}
     assert facts["team"].borrowed == facts["a"].borrowed == ((GPU, 1),)
+
+
+def test_a_kai_queue_tells_what_its_groups_hold_or_ask_for_and_what_of_it_stays() -> None:
+    w = world().nodes(1, gpu=4)
+    w.queue("top", uid="1", dialect="kai").queue("k", uid="2", dialect="kai", parent="top", deserved=((GPU, 8),))
+    w.queue("m", uid="3", dialect="muster")
+    w.gang("firm", 1, queue="k", preemptible=False)
+    w.gang("soft", 2, queue="k")
+    w.gang("waits", 4, queue="k")
+    w.session()
+    w.carry_out()
+    result = w.session(later=1.0)
+    facts = {one.queue: one.facts for one in result.decisions.items if isinstance(one, SetQueueStatus)}
+    for name in ("k", "top"):
+        assert facts[name].allocated == ((GPU, 3),)
+        assert facts[name].requested == ((GPU, 7),)
+        assert facts[name].fixed == ((GPU, 1),)
+    known = [one.facts for one in result.decisions.items if isinstance(one, SetQueueStatus) and one.queue == "m"]
+    assert all(one.requested is None and one.fixed is None for one in known)

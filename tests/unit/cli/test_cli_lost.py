@@ -14,6 +14,8 @@ from tests.controlplane.crds import apply_crds
 from tests.controlplane.rest import Rest
 from tests.unit.cli.test_cli_queues import CRDS, GPU, MUSTER, _gang, _queue, _run, _shares
 
+DOMAIN = "scheduling.muster.sh"
+
 
 @pytest.fixture(scope="module")
 def muster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliRunner]:
@@ -26,6 +28,12 @@ def muster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CliRunner]:
         _gang(rest, "orphan", "ghost", 3, on="n1")
         _gang(rest, "patient", "sick", 2, on="n1")
         _gang(rest, "next", "mine", 6)
+        volcano = "/apis/scheduling.volcano.sh/v1beta1/queues"
+        both = {"guarantee": {"resource": {GPU: "3"}}, "deserved": {GPU: "2"}, "weight": 1}
+        rest.create(volcano, {"metadata": {"name": "confused"}, "spec": both})
+        rest.create(volcano, {"metadata": {"name": "mine"}, "spec": {"weight": 1}})
+        rest.patch("/api/v1/namespaces/default", {"metadata": {"annotations": {f"{DOMAIN}/queue": "sick"}}})
+        _gang(rest, "guided", "", 1)
         condition = {
             "type": "Scheduled",
             "status": "True",
@@ -53,13 +61,30 @@ def test_share_tells_what_runs_in_queues_that_take_no_part(muster: CliRunner) ->
 
 
 def test_get_tells_queues_that_are_gone_and_groups_that_run_there(muster: CliRunner) -> None:
-    rows = {row["name"]: row for row in json.loads(_run(muster, "get", "queues", "-o", "json").stdout)}
-    assert list(rows) == ["mine", "sick", "ghost"]
+    found = json.loads(_run(muster, "get", "queues", "-o", "json").stdout)
+    rows = {row["name"]: row for row in found if (row["name"], row["dialect"]) != ("mine", "volcano")}
+    assert list(rows) == ["confused", "mine", "sick", "ghost"]
     assert (rows["ghost"]["state"], rows["ghost"]["allocated"][GPU]) == ("Gone", "3")
     assert rows["ghost"]["problem"] == "does not exist; what runs there is owed nothing"
     assert "ghost" in _run(muster, "get", "queues", "-o", "wide").stdout
     groups = {row["name"]: row for row in json.loads(_run(muster, "get", "groups", "-o", "json").stdout)}
     assert groups["orphan"]["reason"] == "QueueNotFound: ghost"
+
+
+def test_get_tells_what_is_wrong_where_no_status_says_so(muster: CliRunner) -> None:
+    found = json.loads(_run(muster, "get", "queues", "-o", "json").stdout)
+    problems = {(row["name"], row["dialect"]): row["problem"] for row in found}
+    assert problems["confused", "volcano"].startswith(f"Contradiction: its guarantee of {GPU} (3) is above its des")
+    assert problems["sick", "muster"].startswith("ParentNotFound: its parent nowhere does not exist; nothing new")
+    assert problems["mine", "volcano"] == "does not count beside the queue of its name of muster"
+    assert problems["mine", "muster"] == ""
+
+
+def test_the_queue_of_the_namespace_is_told(muster: CliRunner) -> None:
+    groups = {row["name"]: row for row in json.loads(_run(muster, "get", "groups", "-o", "json").stdout)}
+    assert (groups["guided"]["queue"], groups["next"]["queue"]) == ("sick", "mine")
+    (told,) = json.loads(_run(muster, "why", "guided", "-o", "json").stdout)
+    assert told["queue"] == "sick"
 
 
 def test_why_tells_that_what_a_gone_queue_holds_is_taken_back(muster: CliRunner) -> None:

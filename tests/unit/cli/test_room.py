@@ -28,7 +28,7 @@ def held(name: str, where: str, gpu: int = 1) -> tuple[Pod, Shape]:
 
 
 def row(waiting: list[Shape], nodes: list[Node], *pods: tuple[Pod, Shape], reason: str = "") -> Facts:
-    (found,) = scarce(waiting, nodes, list(pods), reason, {})
+    (found,) = scarce(waiting, nodes, list(pods), reason)
     return found
 
 
@@ -68,7 +68,7 @@ def test_a_node_counts_that_takes_any_one_of_the_members() -> None:
 
 
 def test_what_is_enough_is_told_only_when_the_reason_names_it() -> None:
-    assert scarce([shape()], CLUSTER, [], "", {}) == []
+    assert scarce([shape()], CLUSTER, [], "") == []
     assert row([shape()], CLUSTER, reason=f"Insufficient {GPU}")["free"] == "6"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -218,7 +219,9 @@ def test_a_deep_chain_and_many_queues_are_no_problem() -> None:
     chain = [Queue(name=f"q{number}", parent=f"q{number - 1}" if number else "") for number in range(2000)]
     found = tree(*chain)
     assert len(found.lineage("q1999")) == 2001
-    assert found.depth[found.index["q1999"]] == 2000
+    deep = found.fault_of("q1999")
+    assert deep is not None
+    assert deep.code == queue_tree.TOO_DEEP
 
 
 def test_the_same_content_gives_the_same_tree() -> None:
@@ -259,3 +262,20 @@ def test_a_tree_is_kept_until_something_runs_in_a_queue_that_is_gone() -> None:
     assert second.gone == ("gone",)
     assert trees.of(dict(queues), ("gone", "a")) is second
     assert not trees.of(queues, ("a",)).gone
+
+
+def test_of_a_long_cycle_only_a_few_are_named() -> None:
+    names = [f"q{number:04}" for number in range(2000)]
+    found = tree(*(Queue(name=name, parent=names[number - 1]) for number, name in enumerate(names)))
+    assert told(found, "q0007")[1] == "it stands below itself (with q0000, q0001, q0002, q0003, q0004 and 1994 others)"
+
+
+def test_what_stands_too_deep_takes_no_part_and_what_is_above_it_does() -> None:
+    names = ["root", *(f"q{number:04}" for number in range(1, 1501))]
+    found = tree(*(Queue(name=name, parent=above) for above, name in pairwise(names)))
+    assert part(found) == ("root", "default", *names[1 : queue_tree.MAX_DEPTH + 1])
+    assert told(found, names[queue_tree.MAX_DEPTH + 1]) == (
+        queue_tree.TOO_DEEP,
+        "it stands more than 64 levels below the root",
+    )
+    assert max(found.depth) == queue_tree.MAX_DEPTH

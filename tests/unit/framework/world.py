@@ -126,6 +126,12 @@ class World:
         )
         return self
 
+    def drop_hypernode(self, name: str) -> None:
+        self._queue.append(feed.HyperNodeGone(name, "volcano"))
+
+    def drop_node(self, name: str) -> None:
+        self._queue.append(feed.NodeGone(name))
+
     def priority(self, name: str, value: int) -> World:
         self._queue.append(feed.PriorityClassSet(name, value))
         return self
@@ -170,6 +176,10 @@ class World:
         self.groups[group.key] = group
         self._queue.append(feed.GroupSet(group))
         return group
+
+    def drop_group(self, key: str) -> None:
+        del self.groups[key]
+        self._queue.append(feed.GroupGone(key))
 
     def gang(
         self,

@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from scheduler.model.decisions import QueuePlace, SetStatus
 from scheduler.model.quantity import MAX_AMOUNT, MAX_SHOWN
 from scheduler.model.verdict import CAPACITY_CODES, Code, Fact, Verdict, verdict
 from scheduler.observe import explain
@@ -119,11 +120,10 @@ def test_topology_names_the_level_and_the_best_domain():
         used=40,
         deserved=48,
         limit=64,
-        position=2,
     )
     assert explain.sentence(found) == (
         "Topology: needs 32 nvidia.com/gpu for 4 members in one rack; best rack r3 has 24, 8 short; "
-        "queue research 40/48 deserved, limit 64; position 2"
+        "queue research 40/48 deserved, limit 64"
     )
 
 
@@ -234,11 +234,25 @@ def test_quota_says_what_is_used_of_what():
         queue="research",
         used=60000,
         limit=64000,
-        position=3,
     )
-    assert explain.sentence(found) == (
-        "ExceedsLimit: needs 8 cpu for 4 members; queue research uses 60 of limit 64; position 3"
-    )
+    assert explain.sentence(found) == ("ExceedsLimit: needs 8 cpu for 4 members; queue research uses 60 of limit 64")
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (None, ""),
+        (QueuePlace("q", 1), "; position 1 in queue q"),
+        (QueuePlace("q", 3, ahead=("a/x", "b/y")), "; position 3 in queue q, behind a/x, b/y"),
+        (QueuePlace("q", 9, ahead=("a/x", "b/y"), more=6), "; position 9 in queue q, behind a/x, b/y and 6 more"),
+        (QueuePlace("q", 50, exact=False), "; among the first 50 in queue q"),
+    ],
+)
+def test_a_group_is_told_its_place_and_who_is_ahead(place: QueuePlace | None, words: str) -> None:
+    found = verdict(Code.QUEUE_NOT_FOUND, queue="q")
+    status = SetStatus("k", "u", "Pending", (), found, place=place)
+    assert explain.status_text(status) == explain.sentence(found) + words
+    assert explain.status_text(SetStatus("k", "u", "Running")) == ""
 
 
 @pytest.mark.parametrize(
