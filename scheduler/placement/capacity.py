@@ -126,7 +126,7 @@ class Capacity:
         alive = (sums >= np.array(self.totals)[:, None]).all(axis=0)
         for clique in self.cliques():
             if all(self.totals[item] == 1 for item in clique):
-                hosts = (self.times[clique] > 0).any(axis=0).astype(np.int64)
+                hosts: Ints = np.max(self.times[clique], axis=0).clip(0, 1)
                 alive &= segment_sums(hosts, self.segment, count) >= len(clique)
         return np.asarray(alive)
 
@@ -152,7 +152,8 @@ def _local(instance: Instance, ids: Ints) -> bool:
     """Whether no rule joins domains: each domain of a rule is inside one of the units' domains."""
     if instance.spreads or instance.follows or instance.few:
         return False
-    rules = [part.ids for part in (*instance.domain_limits, *instance.multiples)]
+    rules = [part.ids for part in instance.domain_limits]
+    rules.extend(part.ids for part in instance.multiples)
     rules.extend(part.ids for part in instance.exclusions if part.ids is not None)
     segments = instance.segment_ids()
     inside = segments >= 0
