@@ -41,11 +41,12 @@ def search_units(instance: Instance, bounds: Bounds, methods: Collection[Method]
         if certain:
             bounds.alive[:] = possible
     ids = instance.segment_ids()
-    for turn, segment in enumerate(_order(instance, bounds, np.flatnonzero(possible))):
+    order = _order(instance, bounds, np.flatnonzero(possible))
+    for turn, segment in enumerate(order):
         if turn >= problem.budget.max_domains:
             return None
         nodes = np.flatnonzero(ids == segment)
-        if master is not None and master.impossible(segment):
+        if master is not None and len(order) > 1 and master.impossible(segment):
             bounds.alive[segment] &= not certain
             continue
         if meant is not None:
