@@ -99,14 +99,16 @@ class Fragmentation:
             changed = np.flatnonzero((free != known.free).any(axis=0))
         if changed.size:
             known.free[:, changed] = free[:, changed]
-            states = judge.states(free[:, changed], view.snapshot.table.class_of[changed].astype(np.int64))
+            first, alike = _alike(np.vstack([free[:, changed], view.snapshot.table.class_of[changed]]))
+            here = changed[first]
+            states = judge.states(free[:, here], view.snapshot.table.class_of[here].astype(np.int64))
             pieces = int(request[judge.row])
             amount, count = (_WHOLE, pieces) if pieces else (0, 1)
             then, fits = after(states, amount, count, request[judge.rest])
-            grows = np.full(changed.size, np.inf)
+            grows = np.full(here.size, np.inf)
             before = judge.outlook.cost(states[fits], judge.wanted)
             grows[fits] = judge.outlook.cost(then[fits], judge.wanted) - before
-            known.growth[changed] = grows
+            known.growth[changed] = grows[alike]
         return known.growth
 
     def _judge(self, view: View) -> list[_Judge]:
@@ -123,9 +125,12 @@ class Fragmentation:
                 continue
             outlook = Outlook(self._kinds(view, seen, row, rest))
             judge = _Judge(row, rest, width, outlook, np.zeros(0), {})
-            states = judge.states(view.free[[row, *rest]], table.class_of.astype(np.int64))
-            everywhere = outlook.usable(states).sum(axis=0)
-            judge.wanted = outlook.wanted(everywhere, float(states.left.sum()))
+            free = view.free[[row, *rest]]
+            first, alike = _alike(np.vstack([free, table.class_of]))
+            states = judge.states(free[:, first], table.class_of[first].astype(np.int64))
+            nodes = np.bincount(alike, minlength=first.size)
+            everywhere = outlook.usable(states).T @ nodes
+            judge.wanted = outlook.wanted(everywhere, float(states.left.sum(axis=1) @ nodes))
             judges.append(judge)
         return judges
 
@@ -172,3 +177,12 @@ class Fragmentation:
                 ]
         rows = [self._rows[shape.key] for shape in shapes]
         return np.array(rows, dtype=np.bool_).reshape(len(shapes), len(classes))
+
+
+def _alike(rows: Ints) -> tuple[Ints, Ints]:
+    """Return the first of each of the different columns, and which of these each column is."""
+    part = np.zeros(rows.shape[1], dtype=np.int64)
+    for row in rows:
+        values, place = np.unique(row, return_inverse=True)
+        part = np.unique(part * values.size + place, return_inverse=True)[1].astype(np.int64)
+    return np.unique(part, return_index=True)[1], part

@@ -42,10 +42,17 @@ class Topology:
 
     def __init__(self, arguments: Arguments) -> None:
         self._exclusive: list[GroupState] = []
+        self._seen: object = None
+        self._singles: list[Pod] = []
 
     def on_session(self, view: View) -> None:
-        """Collect the groups that are exclusive somewhere."""
+        """Collect the groups, and the running single pods, that are exclusive somewhere."""
         self._exclusive = [state for state in view.snapshot.groups.values() if any(_levels(state.group))]
+        singles = view.snapshot.singles
+        if singles is not self._seen:
+            self._seen = singles
+            pods = (pod for pod, _ in singles.values())
+            self._singles = [pod for pod in pods if pod.wish is not None and pod.wish.wish.exclusive]
 
     def wishes(self, state: GroupState, view: View) -> tuple[Wish, ...] | Verdict:
         """Return the rules about domains of the group and of its sub-groups."""
@@ -130,6 +137,12 @@ class Topology:
                     continue
                 nodes = [node for pod, node in _there(other, view) if is_under(pod.part, path)]
                 taken.update(int(ids[rows[node]]) for node in nodes if node in rows)
+        mine = _set_of(state)
+        for pod in self._singles:
+            if pod.wish is None or (mine is not None and mine == (pod.namespace, pod.wish.podset)):
+                continue
+            if pod.node in rows and view.resolve(pod.wish.wish.name, pod.wish.wish.exclusive) == level:
+                taken.add(int(ids[rows[pod.node]]))
         taken.discard(-1)
         if taken:
             yield Barred(level, tuple(sorted(taken)), part)

@@ -37,7 +37,7 @@ def cause(session: Session, ask: Ask, *, empty: bool = False) -> Wish | None:
     soft = tuple(wish for wish in ask.wishes if wish not in hard)
     if not hard or not _fits(session, replace(ask, wishes=soft), empty=empty):
         return None
-    for wish in reversed(hard) if len(hard) > 1 else ():
+    for wish in reversed(hard) if len(hard) > 1 and session.may_be_thorough() else ():
         if _fits(session, replace(ask, wishes=tuple(one for one in ask.wishes if one != wish)), empty=empty):
             return wish
     return hard[-1]

@@ -18,7 +18,7 @@ from scheduler.framework.gangs import Needs, by_role, is_running, needs, startab
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import Step, repairs, singles, units
 from scheduler.model.groups import GroupState
-from scheduler.model.parts import tree_of
+from scheduler.model.parts import make_tree, tree_of
 from scheduler.model.pods import Pod
 from scheduler.model.verdict import Verdict
 
@@ -44,8 +44,8 @@ def surplus(session: Session, state: GroupState) -> tuple[Pod, ...]:
     """Return the part of the members above the minimum that is handed out in one round."""
     pods = session.remaining(state)
     if state.group.subgroups:
-        open_ = {pod.uid for pod in singles(tree_of(state, placed_of(session, state)))}
-        pods = tuple(pod for pod in pods if pod.uid in open_)
+        # What is being bound can still be unwound: nobody joins a part before so many of it are on their nodes.
+        pods = singles(make_tree(state.group, placed=(*state.bound, *state.succeeded), waiting=pods))
     return pods[: max(state.group.min_member, -(-len(pods) // GROWTH_ROUNDS))]
 
 

@@ -22,6 +22,7 @@ from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError
 from scheduler.cluster.members import group_key
 from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.dialects.base import plain
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Pod, Shape
 
@@ -109,6 +110,8 @@ async def _facts(
             "existing": state.existing,
             "gated": len(state.gated),
         }
+        where = _where(group)
+        facts |= {"domains": where} if where else {}
     facts["reason"] = _reason(state, pod)
     if state is not None:
         problems = [f"{problem.field}: {problem.message}" for problem in state.group.problems]
@@ -116,6 +119,15 @@ async def _facts(
         facts |= {} if alone else {"members": [_member(one) for one in reading.members_of(state)]}
         facts |= await _scarce(client, state, str(facts["reason"]), dict(_shapes(namespaced)))
     return facts
+
+
+def _where(group: PodGroup) -> str:
+    """Return in which domains the status says that the members run."""
+    decision = plain(group.raw_status).get("decision") if group.dialect == "muster" else None
+    domains = decision.get("domains") if isinstance(decision, dict) else None
+    if not isinstance(domains, dict):
+        return ""
+    return "; ".join(f"{level} {', '.join(map(str, names))}" for level, names in sorted(domains.items()) if names)
 
 
 def _state(pod: Pod) -> str:

@@ -61,12 +61,16 @@ class DomainCache:
         for topology in snapshot.topologies:
             tree = by_name[topology.name] if holding[topology.name] is topology else None
             said = _facts(tree, faults.get(topology.uid, ()), len(nodes.names))
-            facts[topology.uid] = SetTopologyStatus(topology.name, topology.uid, topology.dialect, False, said)
+            facts[topology.uid] = _status(topology, said)
         for one in snapshot.hypernodes:
             said = TopologyFacts(nodes=counts.get(one.name, 0), faults=_said(faults.get(one.uid, ())))
-            facts[one.uid] = SetTopologyStatus(one.name, one.uid, one.dialect, True, said)
+            facts[one.uid] = _status(one, said)
         self._nodes = nodes
         return Domains(by_name, {uid: tuple(found) for uid, found in faults.items()}, facts, nodes.keys)
+
+
+def _status(one: Topology | HyperNode, said: TopologyFacts) -> SetTopologyStatus:
+    return SetTopologyStatus(one.name, one.uid, one.dialect, isinstance(one, HyperNode), said, one.generation)
 
 
 def _facts(tree: TopologyTree | None, faults: Sequence[TopologyFault], nodes: int) -> TopologyFacts:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from scheduler.framework.subgroups import NOTHING, Lacking, first_missing, gates_suffice, lacking_of, offered, pick
 from scheduler.model.groups import GroupState
-from scheduler.model.parts import tree_of
+from scheduler.model.parts import least_of, tree_of
 from scheduler.model.pods import Pod
 from scheduler.model.verdict import Code, Verdict, verdict
 
@@ -68,8 +68,10 @@ def is_starting(state: GroupState) -> bool:
 
 
 def required_total(state: GroupState) -> int:
-    """Return the minimum number of members, role minimums included."""
-    return max(state.group.min_member, sum(role.count for role in state.group.roles))
+    """Return the minimum number of members, those of roles and of sub-groups included."""
+    group = state.group
+    parts = least_of(group.subgroups, group.min_subgroups) if group.subgroups else 0
+    return max(group.min_member, sum(role.count for role in group.roles), parts)
 
 
 def not_found(state: GroupState) -> Verdict:

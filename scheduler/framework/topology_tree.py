@@ -21,6 +21,7 @@ from scheduler.model.nodes import HOSTNAME
 from scheduler.model.topology import HYPERNODES, split_key
 
 Ids = NDArray[np.int32]
+_REMEMBERED = 1000
 _TIER = re.compile(r"tier ([0-9]{1,9})")
 
 NO_NODE = "LevelNotFound"
@@ -150,8 +151,20 @@ class Domains:
                     return tuple(one.key for one in reversed(tree.levels[:number]))
         return ()
 
+    @cached_property
+    def _resolved(self) -> dict[tuple[str, str], str | LevelFault]:
+        return {}
+
     def resolve(self, topology: str, level: str) -> str | LevelFault:
         """Return the level key (or node label key) that a wish means. topology: "" = whichever knows the level."""
+        found = self._resolved.get((topology, level))
+        if found is None:
+            if len(self._resolved) >= _REMEMBERED:
+                self._resolved.clear()
+            found = self._resolved[topology, level] = self._resolve(topology, level)
+        return found
+
+    def _resolve(self, topology: str, level: str) -> str | LevelFault:
         if topology:
             tree = self.trees.get(topology)
             if tree is None:

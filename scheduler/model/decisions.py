@@ -101,13 +101,17 @@ class SetQueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class SetTopologyStatus:
-    """What the status of a topology's (or hyper-node's) object should say; the dialect puts it into its own words."""
+    """What the status of a topology's (or hyper-node's) object should say; the dialect puts it into its own words.
+
+    generation: of the object that was looked at.
+    """
 
     name: str
     uid: str
     dialect: str
     hypernode: bool
     facts: TopologyFacts
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,6 +182,21 @@ def choose(parts: Sequence[Part], least: int) -> tuple[Part, ...] | None:
     return tuple(part for part in parts if id(part) in kept)
 
 
+def least_of(subgroups: Sequence[SubGroup], least: int | None) -> int:
+    """Return how many members the minimum of these sub-groups takes, by the cheapest choice."""
+    below: dict[str, list[SubGroup]] = {}
+    for one in subgroups:
+        below.setdefault(one.above, []).append(one)
+
+    def size(path: str, chosen: int | None) -> int:
+        sizes = sorted(
+            size(one.path, one.min_subgroups) if one.path in below else one.min_member for one in below[path]
+        )
+        return sum(sizes[: len(sizes) if chosen is None else chosen])
+
+    return size("", least) if subgroups else 0
+
+
 @dataclass(frozen=True, eq=False)
 class Tree:
     """The outermost parts of a group and how many of them start together. loose: waiting members that are in none."""

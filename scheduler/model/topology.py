@@ -50,7 +50,7 @@ class Topology:
     """Levels of node labels, widest first. A domain is known by its value and those of all wider levels.
 
     `created` is in seconds since the epoch. What is written back (`raw_status`: only its dialect looks into it), and
-    the versions, make no difference when topologies are compared.
+    the version, make no difference when topologies are compared.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Topology:
     api_version: str = ""
     created: float = 0.0
     problems: tuple[Problem, ...] = ()
-    generation: int = field(default=0, compare=False)
+    generation: int = 0
     conditions: tuple[Condition, ...] = field(default=(), compare=False)
     resource_version: str = field(default="", compare=False)
     raw_status: bytes = field(default=b"", compare=False)
@@ -82,7 +82,7 @@ class HyperNodeMember:
 class HyperNode:
     """A domain that names its members; the lower its tier, the closer they are. Together they are one topology.
 
-    Compared without what is written back and without the versions.
+    Compared without what is written back and without the version.
     """
 
     name: str
@@ -94,7 +94,7 @@ class HyperNode:
     api_version: str = ""
     created: float = 0.0
     problems: tuple[Problem, ...] = ()
-    generation: int = field(default=0, compare=False)
+    generation: int = 0
     conditions: tuple[Condition, ...] = field(default=(), compare=False)
     resource_version: str = field(default="", compare=False)
     raw_status: bytes = field(default=b"", compare=False)

@@ -127,3 +127,18 @@ def test_a_message_without_end_is_cut() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_path_of_an_object_has_its_version_and_namespace(name: str) -> None:
     assert BY_NAME[name].api_path(read(name, obj(name))) == f"/apis/{VERSIONS[name]}/namespaces/a/podgroups/g"
+
+
+def test_where_a_group_runs_is_written_to_its_decision_and_old_levels_are_taken_away() -> None:
+    def where(value: Json, nodes: int, *domains: tuple[str, tuple[str, ...]]) -> Json | None:
+        status = SetStatus("muster/a/g", "u", "Running", (("running", 4),), None, nodes, domains)
+        return BY_NAME["muster"].status_patch(read("muster", value), status, "", T1)
+
+    patch = where(obj("muster"), 2, ("rack", ("r1",)))
+    assert patch is not None
+    assert patch["status"]["decision"] == {"nodes": 2, "domains": {"rack": ["r1"]}}
+    value = merged(obj("muster"), patch)
+    assert where(value, 2, ("rack", ("r1",))) is None
+    other = where(value, 3, ("block", ("b1",)))
+    assert other is not None
+    assert merged(value, other)["status"]["decision"] == {"nodes": 3, "domains": {"block": ["b1"]}}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.actions.run import Sessions
 from scheduler.model.affinity import LabelSelector, Requirement
 from scheduler.model.groups import PodGroup, SubGroup
 from scheduler.model.verdict import Code, Verdict
 from scheduler.model.wishes import PodWish, TopologyWish
 from scheduler.observe.explain import sentence
+from scheduler.sim import replay
 from tests.unit.framework.world import World, shape, with_plugins
 
 PLUGINS = ["gang", "predicates", "topology"]
@@ -359,3 +361,60 @@ def test_a_gang_moves_within_what_it_says_about_domains() -> None:
     assert {rack_of(node) for node in homes} == {other}
     assert {rack_of(node) for node in w.placed.values()} == {home}
     assert near.name == "near"
+
+
+def test_pods_of_one_job_in_no_gang_share_a_rack_that_is_closed_to_other_jobs() -> None:
+    w = racks(world(), (4,), (4,))
+    for job, count in (("a", 2), ("b", 1)):
+        for number in range(count):
+            w.pod(f"{job}-{number}", wish=PodWish(TopologyWish(required="rack", exclusive="rack"), job))
+            w.session(later=1)
+            w.carry_out()
+    homes = {pod.name: rack_of(pod.node) for pod in w.pods.values()}
+    assert homes["b-0"] not in (homes["a-0"], homes["a-1"])
+    w.pod("c-0", wish=PodWish(TopologyWish(required="rack", exclusive="rack"), "c"))
+    w.session(later=1)
+    assert w.placed == {}
+
+
+def test_a_saved_session_with_sub_groups_and_domains_decides_the_same_again() -> None:
+    w = racks(world(), (2, 2), (2, 2), block="b0")
+    w.topology("fabric", ("block", "block"), ("rack", "rack"))
+    near = TopologyWish("fabric", required="rack", segments=((1, "rack"),))
+    group = w.group("g", 4, **tree(SubGroup("a", 2, topology=near), SubGroup("b", 2), least=1))
+    members(w, group, "a", 2)
+    members(w, group, "b", 3)
+    result = w.session()
+    assert w.snapshot is not None
+    assert w.placed
+    saved = replay.load(replay.dump("s-1", w.config, w.snapshot, result.decisions))
+    again = Sessions(w.config, w.registry).run(saved.snapshot, result.decisions.session)
+    assert again.decisions == result.decisions
+
+
+def test_nobody_joins_a_part_that_is_still_being_bound() -> None:
+    w = racks(world(), (8,))
+    group = w.group("g", 2, **tree(SubGroup("a", 2), SubGroup("b", 2), least=1))
+    members(w, group, "a", 2)
+    w.session()
+    w.carry_out()
+    members(w, group, "b", 4)
+    result = w.session(later=1)
+    assert sorted(w.placed) == ["b-0", "b-1"]
+    for place in w.places:
+        w.store.assume(place, result.decisions.session)
+    w.session(later=1)
+    assert w.placed == {}
+
+
+def test_a_gang_has_ended_when_as_many_as_its_parts_need_have_succeeded() -> None:
+    w = racks(world(), (8,))
+    group = w.group("g", 1, **tree(SubGroup("a", 2), SubGroup("b", 3), SubGroup("c", 1), least=2))
+    for role, count in (("a", 2), ("c", 1)):
+        for number in range(count):
+            w.pod(f"{role}-{number}", group=group.key, role=role, phase="Succeeded", node="r0-0")
+    w.pod("b-0", group=group.key, role="b", phase="Failed", node="r0-0")
+    w.session()
+    status = w.status("g")
+    assert status is not None
+    assert status.phase == "Completed"

@@ -105,6 +105,9 @@ def test_a_session_speaks_of_topologies_when_something_about_them_changed() -> N
     world.node("b", labels={RACK: "r1"})
     world.session()
     assert [said.facts.unlabelled for said in wired(world)] == [0]
+    world.topology("fabric", ("rack", RACK), generation=2)
+    world.session()
+    assert [(said.name, said.generation) for said in wired(world)] == [("fabric", 2)]
 
 
 def test_statuses_cross_the_border_between_the_processes() -> None:

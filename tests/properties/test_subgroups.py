@@ -1,0 +1,109 @@
+"""Sub-groups: the cheapest choice against trying every choice, and the life of a gang in racks under random losses."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scheduler.model.groups import PodGroup, SubGroup
+from scheduler.model.parts import Part, choose, tree_of
+from scheduler.model.wishes import TopologyWish
+from tests.unit.framework.world import World, shape, with_plugins
+
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def _part(path: str, minimum: int, placed: int, waiting: int) -> Part:
+    pods = tuple(range(waiting))
+    return Part(path, minimum=minimum, placed=placed, waiting=pods)  # type: ignore[arg-type]
+
+
+parts = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=5)
+
+
+@quick
+@given(parts, st.integers(0, 6))
+def test_the_choice_of_parts_is_the_cheapest_there_is(drawn: list[tuple[int, int, int]], least: int) -> None:
+    made = [_part(str(number), *one) for number, one in enumerate(drawn)]
+    chosen = choose(made, least)
+    open_ = [part for part in made if not part.met and part.lack is not None]
+    begun = {part.path for part in open_ if part.started}
+    met = sum(part.met for part in made)
+    costs = [
+        sum(part.lack or 0 for part in some)
+        for size in range(len(open_) + 1)
+        for some in combinations(open_, size)
+        if met + size >= least and begun <= {part.path for part in some}
+    ]
+    if not costs:
+        assert chosen is None
+    else:
+        assert chosen is not None
+        assert sum(part.lack or 0 for part in chosen) == min(costs)
+        assert begun <= {part.path for part in chosen}
+
+
+@st.composite
+def stories(draw: st.DrawFn) -> tuple[list[tuple[int, int]], int, list[int], list[list[int]]]:
+    """Parts (minimum, members), how many start, GPUs of racks, and which pods are lost before each session."""
+    shards = draw(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4)), min_size=1, max_size=4))
+    racks = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    losses = draw(st.lists(st.lists(st.integers(0, 15), max_size=3), min_size=1, max_size=4))
+    return shards, draw(st.integers(0, len(shards))), racks, losses
+
+
+@quick
+@given(stories())
+def test_parts_are_whole_in_their_rack_whatever_is_lost(
+    story: tuple[list[tuple[int, int]], int, list[int], list[list[int]]],
+) -> None:
+    shards, least, racks, losses = story
+    w = World(config=with_plugins(["gang", "predicates", "topology"]), check=True)
+    for number, gpus in enumerate(racks):
+        w.node(f"r{number}", gpu=gpus, labels={"rack": f"r{number}"})
+    rack = TopologyWish(required="rack")
+    made = tuple(SubGroup(f"s{number}", minimum, topology=rack) for number, (minimum, _) in enumerate(shards))
+    group = w.group("g", 1, subgroups=made, min_subgroups=least)
+    for number, (_, count) in enumerate(shards):
+        for index in range(count):
+            w.pod(f"s{number}-{index}-0", shape(gpu=1), group=group.key, role=f"s{number}", index=index)
+    for lost in ([], *losses):
+        _lose(w, group, lost)
+        w.session(later=1)
+        _check(w, group, least)
+        w.carry_out()
+    w.session(later=1)
+    _check(w, group, least)
+
+
+def _lose(w: World, group: PodGroup, numbers: list[int]) -> None:
+    """The pods of these numbers are lost, and made again under another name."""
+    for number in numbers:
+        names = sorted(pod.name for pod in w.pods.values() if pod.node)
+        if not names:
+            return
+        pod = w.pods[f"uid-{names[number % len(names)]}"]
+        w.drop_pod(pod.name)
+        part, index, life = pod.name.split("-")
+        w.pod(f"{part}-{index}-{int(life) + 1}", shape(gpu=1), group=group.key, role=part, index=pod.index)
+
+
+def _check(w: World, group: PodGroup, least: int) -> None:
+    assert w.snapshot is not None
+    state = w.snapshot.groups.get(group.key)
+    if state is None:
+        return
+    homes: dict[str, set[str]] = {}
+    for pod in state.bound:
+        homes.setdefault(pod.part, set()).add(pod.node)
+    roles = {pod.name: pod.role for pod in w.pods.values()}
+    for name, node in w.placed.items():
+        homes.setdefault(roles[name], set()).add(node)
+    assert all(len(nodes) == 1 for nodes in homes.values()), homes
+    before, after = tree_of(state), tree_of(state, {f"uid-{name}": "" for name in w.placed})
+    starts = w.placed and not state.bound
+    assert not starts or sum(part.met for part in after.parts) >= least
+    for old, new in zip(before.parts, after.parts, strict=True):
+        assert old.started or not new.started or new.met, "a part that starts is whole"
