@@ -200,6 +200,8 @@ def gang_of(candidate: Candidate, numbers: tuple[int, ...]) -> RunningGang:
     minimum = running.minimum
     if not candidate.whole and not staying:
         staying, minimum = 1, minimum + 1
+    if not running.roles:
+        return RunningGang(numbers, minimum, (), staying, running.priority)
     chosen = {pod.uid: number for pod, number in zip(candidate.pods, numbers, strict=True)}
     roles = []
     for role, least in running.roles:

@@ -130,7 +130,7 @@ def add(instance: Instance, rule: Repel | Follow | Spread | Cap) -> None:
         case Cap():
             if rule.level != NODE:
                 weights = {kind: weight for d, weight in rule.weights for kind in instance.kinds_of([d]) if weight}
-                limit(instance, weights, domain_ids(instance.problem, rule.level), rule.limits)
+                limit(instance, weights, instance.ids_of(rule.level), rule.limits)
         case Spread():
             _spread(instance, rule)
         case Follow():
@@ -156,7 +156,7 @@ def apart(instance: Instance, level: str, most: int, kinds: tuple[int, ...]) -> 
         for kind in kinds:
             np.minimum(instance.kinds[kind].cap, most, out=instance.kinds[kind].cap)
         return
-    ids = domain_ids(instance.problem, level)
+    ids = instance.ids_of(level)
     limit(instance, dict.fromkeys(kinds, 1), ids, np.full(int(ids.max(initial=-1)) + 1, most, dtype=np.int64))
 
 
@@ -195,7 +195,7 @@ def multiple(instance: Instance, rule: Segments, kinds: tuple[int, ...]) -> None
 
 def _labelled(instance: Instance, level: str, kinds: tuple[int, ...]) -> tuple[Ints, int]:
     """Keep kinds away from nodes without the label; return the domains, and how many there are."""
-    ids = domain_ids(instance.problem, level)
+    ids = instance.ids_of(level)
     for kind in kinds:
         instance.kinds[kind].cap[ids < 0] = 0
     return ids, int(ids.max(initial=-1)) + 1
@@ -207,7 +207,7 @@ def _repel(instance: Instance, rule: Repel) -> None:
     apart(instance, rule.level, 1, both)
     only_carry = tuple(kind for kind in carriers if kind not in both)
     only_target = tuple(kind for kind in targets if kind not in both)
-    ids = None if rule.level == NODE else domain_ids(instance.problem, rule.level)
+    ids = None if rule.level == NODE else instance.ids_of(rule.level)
     for ours, theirs in ((carriers, only_target), (only_carry, both)):
         if ours and theirs:
             instance.exclusions.append(Exclusion(ours, theirs, ids))
@@ -217,7 +217,7 @@ def _spread(instance: Instance, rule: Spread) -> None:
     carriers, counted = instance.kinds_of(rule.carriers), instance.kinds_of(rule.counted)
     if not carriers:
         return
-    ids = domain_ids(instance.problem, rule.level)
+    ids = instance.ids_of(rule.level)
     for kind in carriers:
         instance.kinds[kind].cap[ids < 0] = 0
     domains = np.unique(ids[rule.nodes & (ids >= 0)]).astype(np.intp)

@@ -58,10 +58,10 @@ class Capacity:
         """
         amounts = [sum(wanted[d] for d in kind.members) for kind in instance.kinds]
         layout = Layout.of(instance, amounts)
-        if layout is None or not _local(instance):
+        if layout is None:
             return None
         units = [unit for unit in layout.units if any(amounts[kind] for kind in unit.kinds)]
-        if not units or any(unit.ids is not units[0].ids for unit in units):
+        if not units or any(unit.ids is not units[0].ids for unit in units) or not _local(instance, units[0].ids):
             return None
         types: dict[int, Type] = {}
         for unit in units:
@@ -99,17 +99,72 @@ class Capacity:
             alike,
         )
 
+    def cliques(self) -> list[list[int]]:
+        """Return sets of items of which no two may be in one domain."""
+        items = [set(one.amounts) for one in self.types] + [{kind} for kind in self.loose]
+        apart: list[set[int]] = [set() for _ in items]
+        for part in self.instance.exclusions:
+            if part.ids is None:
+                continue
+            ours = [number for number, kinds in enumerate(items) if kinds & set(part.ours)]
+            theirs = [number for number, kinds in enumerate(items) if kinds & set(part.theirs)]
+            for one in ours:
+                apart[one].update(theirs)
+            for one in theirs:
+                apart[one].update(ours)
+        return _cliques(apart) if self._whole() else []
+
+    def _whole(self) -> bool:
+        """Whether each exclusion is about whole domains of the units."""
+        first = self.types[0].units[0].ids
+        return all(part.ids is None or part.ids is first for part in self.instance.exclusions)
+
     def alive(self) -> NDArray[np.bool_]:
         """Return which segments have room for all items, each alone."""
         count = self.instance.segment_count
         sums = np.array([segment_sums(row, self.segment, count) for row in self.times])
-        return np.asarray((sums >= np.array(self.totals)[:, None]).all(axis=0))
+        alive = (sums >= np.array(self.totals)[:, None]).all(axis=0)
+        for clique in self.cliques():
+            if all(self.totals[item] == 1 for item in clique):
+                hosts: Ints = np.max(self.times[clique], axis=0).clip(0, 1)
+                alive &= segment_sums(hosts, self.segment, count) >= len(clique)
+        return np.asarray(alive)
 
 
-def _local(instance: Instance) -> bool:
-    """Whether no rule joins domains."""
-    crossing = (instance.domain_limits, instance.spreads, instance.follows, instance.few, instance.multiples)
-    return not any(crossing) and all(part.ids is None for part in instance.exclusions)
+def _cliques(apart: list[set[int]]) -> list[list[int]]:
+    """Return cliques that together hold every pair, the largest that greedy growing finds first."""
+    found: list[list[int]] = []
+    covered: set[tuple[int, int]] = set()
+    for one, others in enumerate(apart):
+        for other in sorted(others - {one}):
+            if (min(one, other), max(one, other)) in covered:
+                continue
+            clique = [one, other]
+            for more in sorted(apart[one] & apart[other]):
+                if more not in clique and all(more in apart[member] for member in clique):
+                    clique.append(more)
+            found.append(sorted(clique))
+            covered.update((a, b) for a in clique for b in clique if a < b)
+    return found
+
+
+def _local(instance: Instance, ids: Ints) -> bool:
+    """Whether no rule joins domains: each domain of a rule is inside one of the units' domains."""
+    if instance.spreads or instance.follows or instance.few:
+        return False
+    rules = [part.ids for part in instance.domain_limits]
+    rules.extend(part.ids for part in instance.multiples)
+    rules.extend(part.ids for part in instance.exclusions if part.ids is not None)
+    segments = instance.segment_ids()
+    inside = segments >= 0
+    for rule in rules:
+        if rule is ids:
+            continue
+        mine = inside & (rule >= 0)
+        joint = np.stack([segments[mine], rule[mine], ids[mine]])
+        if np.unique(joint, axis=1).shape[1] > np.unique(joint[:2], axis=1).shape[1]:
+            return False
+    return True
 
 
 def _domains(instance: Instance, ids: Ints, *, loose: bool) -> tuple[Ints, Ints, NDArray[np.bool_]]:

@@ -113,12 +113,13 @@ class Composition:
         """Take away, later parts and demands first, what no minimum asks for."""
         for part in trees.every(self.parts):
             left = [0 if demand in part.demands else count for demand, count in enumerate(counts)]
-            if left != counts and self._enough(left):
+            if left != counts and self.enough(left):
                 counts[:] = left
         for demand in reversed(range(len(counts))):
             counts[demand] -= max(0, self.spare(counts, demand))
 
-    def _enough(self, counts: Sequence[int]) -> bool:
+    def enough(self, counts: Sequence[int]) -> bool:
+        """Whether these numbers are as many as the minimums ask for, and parts whole or absent."""
         return (
             all(low <= n for low, n in zip(self.lows, counts, strict=True))
             and all(sum(counts[d] for d in demands) >= count for demands, count in self.floors)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.placement import parts as trees
 from scheduler.placement import standing
 from scheduler.placement.between import Limit
 from scheduler.placement.board import Board
@@ -323,8 +324,25 @@ def settle(instance: Instance, draft: Draft) -> Draft:
     return draft
 
 
+def _without_parts(instance: Instance, draft: Draft) -> None:
+    """Take away, later ones first, the parts that neither a minimum nor another rule needs."""
+    for part in trees.every(instance.composition.parts):
+        left = [0 if demand in part.demands else count for demand, count in enumerate(draft.counts)]
+        if left == draft.counts or not instance.composition.enough(left):
+            continue
+        x = draft.x.copy()
+        for demand in set(part.demands):
+            row, gone = x[instance.kind_of[demand]], draft.counts[demand]
+            order = np.argsort(row, kind="stable")
+            held = row[order]
+            row[order] -= np.clip(gone - (np.cumsum(held) - held), 0, held)
+        if holds(instance, x):
+            draft.x, draft.counts = x, left
+
+
 def _thin(instance: Instance, draft: Draft) -> Draft:
-    """Take away one pod after the other that neither a minimum nor another rule needs."""
+    """Take away one part and one pod after the other that neither a minimum nor another rule needs."""
+    _without_parts(instance, draft)
     counts, group = draft.counts, grouping(instance)
     changed = True
     while changed:

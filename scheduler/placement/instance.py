@@ -283,7 +283,7 @@ def _rules(instance: Instance) -> None:
         elif rule.hard:
             instance.together(rule.level, kinds)
         elif len(kinds) == len(instance.kinds):
-            instance.soft.append(domain_ids(problem, rule.level))
+            instance.soft.append(instance.ids_of(rule.level))
     instance.soft.sort(key=lambda ids: int(ids.max(initial=-1)))
     if instance.hard:
         _segment(instance, instance.hard)

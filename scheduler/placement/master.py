@@ -43,8 +43,12 @@ class Master:
     free: bool
     decide: Decide
     clock: Clock
+    _cliques: list[list[int]] = field(init=False)
     _known: dict[tuple[int, Held], tuple[Ints | None, bool]] = field(default_factory=dict)
     _refused: dict[int, list[Held]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._cliques = self.capacity.cliques()
 
     def solve(self, segment: int) -> tuple[Draft | None, bool]:
         """Return pods in a segment, or None and whether there are provably none."""
@@ -110,6 +114,10 @@ class Master:
                 kind = capacity.instance.kinds[capacity.loose[item - len(placed)]]
                 others = [counts[demand] for demand in kind.members]
             model.row([*variables, *others], [*[1] * len(variables), *[-1] * len(others)], 0, 0)
+        for clique in self._cliques:
+            for here in places:
+                flags = [_used(model, here[item]) for item in clique if here[item] >= 0]
+                model.row(flags, [1] * len(flags), None, 1)
         for domain, here in zip(domains, places, strict=True):
             for what in self._refused.get(capacity.alike[domain], ()):
                 _forbid(model, here, what)
@@ -177,6 +185,16 @@ class Master:
             for kind in capacity.loose:
                 result[kind, nodes] = x[kind]
         return result
+
+
+def _used(model: Model, variable: int) -> int:
+    """Return a variable that is 1 when another one is not 0."""
+    most = model.most([variable], [1])
+    if most == 1:
+        return variable
+    flag = model.variable(0, 1)
+    model.row([variable, flag], [1, -most], None, 0)
+    return flag
 
 
 def _forbid(model: Model, here: list[int], what: Held) -> None:

@@ -65,6 +65,10 @@ def contents(
             for limited, limit in here.node_limits:
                 if group[0] in limited:
                     cap = np.minimum(cap, limit)
+            for part in here.domain_limits:
+                if group[0] in part.weights:
+                    most = part.limits[np.maximum(part.ids, 0)] // part.weights[group[0]]
+                    cap = np.minimum(cap, np.where(part.ids >= 0, most, cap))
             if first.ask is not None:
                 cap = np.minimum(cap, alone(here.pools[first.ask.pool].free, first.ask))
         kinds.append(replace(first, members=(place,), cap=cap))
@@ -72,6 +76,9 @@ def contents(
 
     def moved(old: Sequence[int]) -> tuple[int, ...]:
         return tuple(sorted({new[kind] for kind in old if kind in new}))
+
+    def weighed(old: dict[int, int]) -> dict[int, int]:
+        return {new[kind]: weight for kind, weight in old.items() if kind in new}
 
     smaller = replace(
         here,
@@ -84,6 +91,10 @@ def contents(
             for part in here.exclusions
             if moved(part.ours) and moved(part.theirs)
         ],
+        domain_limits=[
+            replace(part, weights=weighed(part.weights)) for part in here.domain_limits if weighed(part.weights)
+        ],
+        multiples=[replace(part, kinds=moved(part.kinds)) for part in here.multiples if moved(part.kinds)],
         shared=[replace(part, kinds=moved(part.kinds)) for part in here.shared if moved(part.kinds)],
         partial=cut([(moved(old), ids) for old, ids in inner if moved(old)], nodes),
         soft=[],

@@ -27,6 +27,14 @@ def cut(rules: Sequence[tuple[tuple[int, ...], Ints]], nodes: NDArray[np.intp]) 
 
 def narrowed(instance: Instance, nodes: NDArray[np.intp]) -> Instance:
     """Return the instance with these nodes only, in their order."""
+    found: dict[int, Ints] = {}
+
+    def part_of(ids: Ints) -> Ints:
+        """Return the same array for the same array, so that what shares a level keeps sharing it."""
+        if id(ids) not in found:
+            found[id(ids)] = ids[nodes]
+        return found[id(ids)]
+
     return replace(
         instance,
         free=instance.free[:, nodes],
@@ -38,14 +46,15 @@ def narrowed(instance: Instance, nodes: NDArray[np.intp]) -> Instance:
         segment_count=1,
         segment_level=NODE,
         hard=[],
-        domain_limits=[replace(part, ids=part.ids[nodes]) for part in instance.domain_limits],
-        exclusions=[part if part.ids is None else replace(part, ids=part.ids[nodes]) for part in instance.exclusions],
-        partial=cut(instance.partial, nodes),
-        soft=[ids[nodes] for ids in instance.soft],
+        levels={},
+        domain_limits=[replace(part, ids=part_of(part.ids)) for part in instance.domain_limits],
+        exclusions=[part if part.ids is None else replace(part, ids=part_of(part.ids)) for part in instance.exclusions],
+        partial=[(kinds, part_of(ids)) for kinds, ids in instance.partial],
+        soft=[part_of(ids) for ids in instance.soft],
         shared=[replace(part, pays=part.pays[nodes]) for part in instance.shared],
-        spreads=[replace(part, ids=part.ids[nodes], nodes=part.nodes[nodes]) for part in instance.spreads],
+        spreads=[replace(part, ids=part_of(part.ids), nodes=part.nodes[nodes]) for part in instance.spreads],
         follows=[replace(part, ids=tuple(ids[nodes] for ids in part.ids)) for part in instance.follows],
-        few=[replace(part, ids=part.ids[nodes]) for part in instance.few],
+        few=[replace(part, ids=part_of(part.ids)) for part in instance.few],
         pools={name: replace(pool, free=pool.free[:, nodes]) for name, pool in instance.pools.items()},
-        multiples=[replace(part, ids=part.ids[nodes]) for part in instance.multiples],
+        multiples=[replace(part, ids=part_of(part.ids)) for part in instance.multiples],
     )

@@ -28,7 +28,7 @@ from scheduler.placement.problem import (
 
 Solve: TypeAlias = Callable[[PlacementProblem, Collection[Method]], Placement | Infeasible]
 _QUICK: tuple[Method, ...] = ("counting", "greedy", "master")
-_TAKEN_BACK = 6
+_TAKEN_BACK = 8
 """So many tries are made to take dropped rules back."""
 _NEARLY = 3
 """So many sizes of the fullest domain are tried, from the even one on, where pods are balanced."""
@@ -113,17 +113,18 @@ def _hardened(rules: tuple[Rule, ...], chosen: Sequence[Within]) -> tuple[Rule, 
 def _taken_back(
     chosen: list[Within], dropped: list[Within], answer: Placement | None, tried: Callable[..., Placement | None]
 ) -> Placement | None:
-    """Take dropped rules back, half of them at a time; rules of all demands are not among those tried again."""
-    waiting = [dropped[: len(dropped) // 2], dropped[len(dropped) // 2 :]] if len(dropped) > 1 else []
-    for _ in range(_TAKEN_BACK):
-        if not waiting:
-            break
-        some = waiting.pop(0)
-        more = tried([*chosen, *some])
-        if more is not None:
-            chosen, answer = [*chosen, *some], more
-        elif len(some) > 1:
-            waiting.extend([some[: len(some) // 2], some[len(some) // 2 :]])
+    """Take back as many dropped rules as can be, from the first on, without the first that cannot, and so on."""
+    left, tries = dropped if len(dropped) > 1 else [], _TAKEN_BACK
+    while left and tries:
+        low, high = 0, len(left)
+        while low < high and tries:
+            middle, tries = (low + high + 1) // 2, tries - 1
+            more = tried([*chosen, *left[:middle]])
+            if more is None:
+                high = middle - 1
+            else:
+                low, answer = middle, more
+        chosen, left = [*chosen, *left[:low]], left[low + 1 :]
     return answer
 
 

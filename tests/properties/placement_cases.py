@@ -615,6 +615,13 @@ def subgroups(seed: int) -> PlacementProblem:
         parts.append(Part(tuple(mine), sum(demands[d].count for d in mine), inner, len(inner)))
     if optional:
         rules.append(Parts(tuple(parts), int(random.integers(1, len(parts) + 1))))
+    if len(parts) > 1 and chance(0.25):
+        level = str(random.choice(["rack", "rack", "", "block"]))
+        for part in parts:
+            others = tuple(demand for other in parts if other is not part for demand in other.demands)
+            rules += [Repel(level, part.demands, others)]
+    if chance(0.1):
+        rules.append(Segments(str(random.choice(["", "rack"])), 2, parts[0].demands))
     if chance(0.4):
         demands.append(Demand("launcher", np.array([0, 1], dtype=np.int64), 1, 1))
     if chance(0.5):
