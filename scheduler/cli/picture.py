@@ -15,6 +15,8 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from scheduler.actions.run import Sessions, decided, new_session
 from scheduler.app import load_configuration, make_sessions
 from scheduler.cli import reading
@@ -162,10 +164,21 @@ async def _budgets(client: ApiClient) -> list[feed.Event]:
     return found
 
 
+async def _raw_requests(client: ApiClient) -> list[msgspec.Raw]:
+    """Read them of all namespaces; who may not, those of the scheduler's usual one."""
+    where = ("scheduling.muster.sh", "v1alpha1", "bindrequests")
+    try:
+        return await reading.items(client, path_of(*where))
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return await reading.items(client, path_of(*where, load_configuration(None).namespace))
+
+
 async def _requests(client: ApiClient) -> list[feed.Event]:
     assembler = Assembler()
     found: dict[str, feed.Event] = {}
-    for raw in await reading.items(client, path_of("scheduling.muster.sh", "v1alpha1", "bindrequests")):
+    for raw in await _raw_requests(client):
         try:
             request = assembler.offer(bytes(raw))
         except BadRequest as error:

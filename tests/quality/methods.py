@@ -69,12 +69,14 @@ class Fgd:
 
     def __init__(self, cluster: Cluster, workload: Workload, random: np.random.Generator) -> None:
         self._cluster, self._workload = cluster, workload
-        often = np.bincount(workload.pods, minlength=workload.amount.size)
-        order = np.lexsort((-workload.other[0], -often))
+        alike = np.column_stack([workload.other[0], workload.amount, workload.count, workload.suits])
+        first, place = np.unique(alike, axis=0, return_index=True, return_inverse=True)[1:]
+        often = np.bincount(place.ravel()[workload.pods], minlength=first.size)
+        order = np.lexsort((-workload.amount[first], -workload.other[0, first], -often))
         before = np.cumsum(often[order]) - often[order]
-        typical = order[before < _TYPICAL * often.sum()]
-        self._typical = typical[workload.amount[typical] > 0]
-        self._often = often[self._typical] / often[typical].sum()
+        picked = order[before < _TYPICAL * often.sum()]
+        asking = picked[workload.amount[first[picked]] > 0]
+        self._typical, self._often = first[asking], often[asking] / often[picked].sum()
         self._shares, self._share_of = np.unique(workload.amount[self._typical], return_inverse=True)
         self._known: dict[int, tuple[Floats, Ints]] = {}
 
