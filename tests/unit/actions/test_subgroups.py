@@ -450,3 +450,25 @@ def test_of_parts_that_suffice_room_is_made_for_the_one_that_costs_least() -> No
     members(w, group, "b", 1, gpu=2, priority=100)
     w.session()
     assert (len(w.victims), list(w.placed)) == (2, ["b-0"])
+
+
+def test_the_jobs_of_a_jobset_in_one_gang_each_have_a_rack_to_themselves() -> None:
+    w = racks(world(), (8,), (8,), (8,))
+    group = w.group("g", 6)
+    for job in ("a", "b", "c"):
+        wish = PodWish(TopologyWish(required="rack", exclusive="rack"), job)
+        members(w, group, job, 2, wish=wish)
+    w.session()
+    found = by_part(w)
+    assert all(len(set(racks_)) == 1 for racks_ in found.values())
+    assert sorted(racks_[0] for racks_ in found.values()) == ["r0", "r1", "r2"]
+
+
+def test_what_pods_say_holds_where_an_object_says_of_sub_groups_only_how_many() -> None:
+    w = racks(world(), (2, 1), (2, 2))
+    group = w.group("g", 1, **tree(SubGroup("a", 2), SubGroup("b", 2), least=2))
+    wish = PodWish(TopologyWish(required="rack"))
+    for role in ("a", "b"):
+        members(w, group, role, 2, wish=wish)
+    w.session()
+    assert {rack_of(node) for node in w.placed.values()} == {"r1"}
