@@ -18,12 +18,12 @@ from scheduler.actions.enqueue import AT_THE_DOOR
 from scheduler.actions.standing import Lines
 from scheduler.actions.strays import strays
 from scheduler.framework.cache import Told
-from scheduler.framework.gangs import is_running, membership, needs, required_total
+from scheduler.framework.gangs import is_running, membership, needs, required_total, stray
 from scheduler.framework.session import Session
 from scheduler.model.bindrequest import awaits
 from scheduler.model.decisions import Explain, QueuePlace, SetStatus
 from scheduler.model.groups import GroupState, said_of_stray
-from scheduler.model.verdict import Code, Verdict, verdict
+from scheduler.model.verdict import Code, Verdict
 
 COUNTS_AFTER = 1.0
 """Seconds between a group's last status and one in which only counts differ."""
@@ -73,10 +73,7 @@ def _say_strays(session: Session, state: GroupState) -> None:
     """Tell members that name a sub-group which is not there; the others do not wait for them."""
     for pod in state.strays:
         if pod.condition is None or pod.condition.reason != Code.MISCONFIGURED:
-            known = ", ".join(one.path for one in state.group.subgroups)
-            message = f'there is no sub-group "{pod.role}" in {state.group.kind} {state.group.name}, only {known}'
-            why = verdict(Code.MISCONFIGURED, field=f"pod {pod.name}", message=message)
-            session.say(Explain(group=state.key, verdict=why, pods=(pod.uid,)))
+            session.say(Explain(group=state.key, verdict=stray(state, pod), pods=(pod.uid,)))
 
 
 def _has_nothing_to_say(session: Session, state: GroupState) -> bool:

@@ -23,8 +23,10 @@ from scheduler.cluster.client import ApiClient, ApiError
 from scheduler.cluster.members import group_key
 from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.dialects.base import plain
+from scheduler.framework.gangs import stray
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Pod, Shape
+from scheduler.observe import explain as words
 
 Facts = dict[str, Any]
 _KINDS = {
@@ -68,8 +70,10 @@ def explain(
             complain(f"namespace {where} has {what} {name}")
             return NOT_FOUND
         told = [await _facts(client, state, pod, found) for state, pod in chosen]
-        for facts, (state, _) in zip(told, chosen, strict=True):
+        for facts, (state, pod) in zip(told, chosen, strict=True):
             facts |= await _outlook(client, settings, state, guess=config is None)
+            if state is not None and pod is not None and any(one.uid == pod.uid for one in state.strays):
+                facts["now"] = words.sentence(stray(state, pod))
         for facts, (state, pod) in zip(told, chosen, strict=True) if by_node else ():
             facts |= await _by_node(client, state, pod)
         tell(told, output, _tell)

@@ -36,7 +36,7 @@ from scheduler.dialects.base import (
 from scheduler.dialects.membership import KAI_WORDS
 from scheduler.dialects.meta import seconds
 from scheduler.dialects.topologies import usable
-from scheduler.dialects.wishes import check_tree, in_order
+from scheduler.dialects.wishes import MAX_DEPTH, check_tree, in_order
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, SubGroup
 from scheduler.model.pods import Problem
@@ -249,6 +249,9 @@ def _path(name: str, parents: dict[str, str], group: Reader) -> str:
             group.problems.append(Problem(group.at("parent"), f"is below itself: {' in '.join([*path, above])}"))
             return ""
         path.append(above)
+        if len(path) > MAX_DEPTH:
+            group.problems.append(Problem(group.at("parent"), f"is deeper than {MAX_DEPTH} levels"))
+            return ""
     return "/".join(reversed(path))
 
 

@@ -86,6 +86,13 @@ def not_found(state: GroupState) -> Verdict:
     )
 
 
+def stray(state: GroupState, pod: Pod) -> Verdict:
+    """Return that a member names a sub-group which is not there."""
+    known = ", ".join(one.path for one in state.group.subgroups)
+    message = f'there is no sub-group "{pod.role}" in {state.group.kind} {state.group.name}, only {known}'
+    return verdict(Code.MISCONFIGURED, field=f"pod {pod.name}", message=message)
+
+
 def membership(state: GroupState) -> Verdict | None:
     """Return None when the waiting members can complete the minimum, else which are missing or gated."""
     missing = needs(state)

@@ -239,7 +239,7 @@ def _missing(path: str, parts: Sequence[Part], least: int) -> tuple[str, int, in
     if choose(parts, least) is not None:
         return None
     able = [part for part in parts if part.lack is not None]
-    if least < len(parts) or not parts:
+    if least != len(parts) or not parts:  # also more than there are, in a group that is wrong
         return path, len(able), least, None
     part = next(part for part in parts if part.lack is None)
     if part.parts:

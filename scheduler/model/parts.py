@@ -54,6 +54,12 @@ def dealt(group: PodGroup, members: Sequence[Pod]) -> tuple[PodGroup, dict[str, 
             part[pod.uid] = f"{leaf.path}/{_named(values)}"
         else:
             part[pod.uid] = leaf.path
+    if group.topology is None and not any(one.topology for one in group.subgroups):
+        said = {pod.wish for pod in members if pod.wish is not None}
+        if len(said) == 1:
+            group = replace(group, topology=said.pop().wish)
+        elif said:
+            problems.append(Problem("spec.topology", "is not there, and its pods ask for the domains of several sets"))
     if any(leaf.keys for leaf in leaves):
         group = replace(group, subgroups=tuple(_concrete(group.subgroups, found)))
     return group, part, tuple(dict.fromkeys(problems))

@@ -12,15 +12,17 @@ from collections.abc import Collection
 import numpy as np
 
 from scheduler.placement import hosting
+from scheduler.placement import parts as trees
 from scheduler.placement.bounds import Bounds, bound
 from scheduler.placement.capacity import Capacity
+from scheduler.placement.composition import Composition
 from scheduler.placement.cpsat import Clock
 from scheduler.placement.exact import solve
 from scheduler.placement.greedy import Draft, search, settle
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.master import Master
 from scheduler.placement.narrow import narrowed
-from scheduler.placement.problem import Method
+from scheduler.placement.problem import Method, Part
 from scheduler.placement.standing import holds
 from scheduler.placement.units import Layout
 
@@ -41,12 +43,13 @@ def search_units(instance: Instance, bounds: Bounds, methods: Collection[Method]
         if certain:
             bounds.alive[:] = possible
     ids = instance.segment_ids()
-    for turn, segment in enumerate(_order(instance, bounds, np.flatnonzero(possible))):
+    order = _order(instance, bounds, np.flatnonzero(possible))
+    for turn, segment in enumerate(order):
         if turn >= problem.budget.max_domains:
             return None
         nodes = np.flatnonzero(ids == segment)
-        if master is not None and master.impossible(segment):
-            bounds.alive[segment] &= not certain
+        if master is not None and certain and len(order) > 1 and master.impossible(segment):
+            bounds.alive[segment] = False
             continue
         if meant is not None:
             found = hosting.in_segment(narrowed(instance, nodes), meant, few=master is not None or instance.open)
@@ -76,10 +79,49 @@ def _master(instance: Instance) -> tuple[Master | None, bool]:
             certain &= all(found[0][demand] == one[demand] > 0 for one in found for demand in demands)
             for demand, one in zip(demands, found, strict=True):
                 wanted[demand] = max(1, one[demand])
+        certain &= _enough(composition, units, wanted)
+        meant = composition.preferred()
+        if not certain and meant is not None:
+            for demand in (demand for demands in units for demand in demands):
+                wanted[demand] = meant[demand] or wanted[demand]
     capacity = Capacity.of(instance, wanted)
     if capacity is None:
         return None, False
     return Master(capacity, wanted, free, decide, Clock(problem.budget, problem.seed)), certain
+
+
+def _enough(composition: Composition, units: list[list[int]], wanted: list[int]) -> bool:
+    """Whether every answer stays one when each unit that it places keeps just what is wanted of it."""
+    inside = {demand for demands in units for demand in demands}
+    if all(wanted[demand] >= composition.highs[demand] for demand in inside):
+        return True
+
+    def whole(part: Part) -> bool:
+        mine = set(part.demands)
+        if any(mine <= set(demands) for demands in units):
+            return trees.whole((part,), 0, wanted)
+        return (
+            part.minimum <= trees.fewest(part.parts, part.least)
+            and mine <= inside
+            and all(whole(inner) for inner in part.parts)
+        )
+
+    def reached(demands: tuple[int, ...], count: int) -> bool:
+        mine = set(demands)
+        if any(mine <= set(unit) for unit in units):
+            return sum(wanted[demand] for demand in mine) >= count
+        sure = 0
+        for rule in composition.parts:
+            held = {demand for part in rule.parts for demand in part.demands}
+            if held <= mine:
+                mine -= held
+                sure += trees.fewest(rule.parts, rule.least)
+        low = composition.forced()
+        return sure + sum(low[demand] for demand in mine) >= count
+
+    return all(whole(part) for rule in composition.parts for part in rule.parts) and all(
+        reached(demands, count) for demands, count in composition.floors
+    )
 
 
 def _of_units(instance: Instance) -> list[list[int]]:

@@ -200,3 +200,15 @@ def test_a_dialect_without_some_kind_says_so() -> None:
             if role not in roles:
                 with pytest.raises(Undecodable, match=f"{dialect.name} has no"):
                     decode(b"{}", "g/v1")
+
+
+def test_a_chain_of_sub_groups_without_end_is_a_problem_and_nothing_worse() -> None:
+    names = [f"s{number}" for number in range(3000)]
+    chain = [{"name": name, "parent": above, "minMember": 1} for name, above in zip(names[1:], names, strict=False)]
+    read = group("kai", {"subGroups": [{"name": names[0]}, *chain]})
+    assert "is deeper than 8 levels" in {problem.message for problem in read.problems}
+    nested: dict[str, Any] = {"name": "leaf"}
+    for _ in range(200):
+        nested = {"name": "n", "subGroups": [nested]}
+    read = group("muster", {"subGroups": [nested]})
+    assert [problem.message for problem in read.problems] == ["deeper than 8 levels"]

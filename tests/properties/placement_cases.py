@@ -4,6 +4,7 @@ engine or with `verify`."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -611,25 +612,21 @@ def subgroups(seed: int) -> PlacementProblem:
         rules.append(Within(str(random.choice(["rack", "rack", "rack", "block", ""])), not chance(0.05), tuple(mine)))
         if len(mine) > 1 and chance(0.3):
             rules.append(Within("", True, (mine[0],)))
-        inner = tuple(Part((d,), demands[d].count) for d in mine)
-        parts.append(Part(tuple(mine), sum(demands[d].count for d in mine), inner, len(inner)))
+        parts.append(_subgroup(random, tuple(mine), demands))
+        if not optional and chance(0.3):
+            for d in mine:
+                demands[d] = replace(demands[d], minimum=0)
+            rules.append(Minimum(tuple(mine), parts[-1].minimum))
     if optional:
         rules.append(Parts(tuple(parts), int(random.integers(1, len(parts) + 1))))
+    if chance(0.2):
+        some = tuple(d for part in parts for d in part.demands if chance(0.8))
+        rules.append(Minimum(some or (0,), int(random.integers(1, 7))))
     if len(parts) > 1 and chance(0.25):
-        level = str(random.choice(["rack", "rack", "", "block"]))
-        for part in parts:
-            others = tuple(demand for other in parts if other is not part for demand in other.demands)
-            rules += [Repel(level, part.demands, others)]
+        rules.extend(_exclusive(parts, str(random.choice(["rack", "rack", "", "block"]))))
     if chance(0.1):
         rules.append(Segments(str(random.choice(["", "rack"])), 2, parts[0].demands))
-    if chance(0.4):
-        demands.append(Demand("launcher", np.array([0, 1], dtype=np.int64), 1, 1))
-    if chance(0.5):
-        rules.append(Within("block"))
-    if chance(0.1):
-        rules.append(Apart(str(random.choice(["", "rack"])), int(random.integers(1, 3)), None))
-    if chance(0.1) and len(demands) > 1:
-        rules.append(Repel(str(random.choice(["", "rack"])), (0,), (1,)))
+    rules.extend(_beside(random, demands))
     return PlacementProblem(
         nodes,
         tuple(demands),
@@ -638,6 +635,34 @@ def subgroups(seed: int) -> PlacementProblem:
         objective=random.choice(["pack", "pack", "spread", "scores"]),
         maximize=chance(0.1),
     )
+
+
+def _beside(random, demands: list[Demand]) -> Iterator[object]:
+    """What is in no sub-group, and rules for all."""
+    if random.random() < 0.4:
+        demands.append(Demand("launcher", np.array([0, 1], dtype=np.int64), 1, 1))
+    if random.random() < 0.5:
+        yield Within("block")
+    if random.random() < 0.1:
+        yield Apart(str(random.choice(["", "rack"])), int(random.integers(1, 3)), None)
+    if random.random() < 0.1 and len(demands) > 1:
+        yield Repel(str(random.choice(["", "rack"])), (0,), (1,))
+
+
+def _subgroup(random, mine: tuple[int, ...], demands: list[Demand]) -> Part:
+    """A part of which all pods are needed, or as many of each role, or as many of all."""
+    least = sum(demands[d].count for d in mine)
+    if random.random() < 0.3:
+        return Part(mine, int(random.integers(1, least + 1)))
+    spare = int(random.random() < 0.3)
+    inner = tuple(Part((d,), max(1, demands[d].count - spare)) for d in mine)
+    return Part(mine, least if not spare else int(random.integers(0, least + 1)), inner, len(inner))
+
+
+def _exclusive(parts: list[Part], level: str) -> Iterator[Repel]:
+    """No two parts are in one domain."""
+    for part in parts:
+        yield Repel(level, part.demands, tuple(d for other in parts if other is not part for d in other.demands))
 
 
 def larger_tree(seed: int) -> PlacementProblem:

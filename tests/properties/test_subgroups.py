@@ -7,8 +7,9 @@ from itertools import combinations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from scheduler.framework.subgroups import first_missing, lacking_of
 from scheduler.model.groups import PodGroup, SubGroup
-from scheduler.model.parts import Part, choose, tree_of
+from scheduler.model.parts import Part, Tree, choose, tree_of
 from scheduler.model.wishes import TopologyWish
 from tests.unit.framework.world import World, shape, with_plugins
 
@@ -43,6 +44,33 @@ def test_the_choice_of_parts_is_the_cheapest_there_is(drawn: list[tuple[int, int
         assert chosen is not None
         assert sum(part.lack or 0 for part in chosen) == min(costs)
         assert begun <= {part.path for part in chosen}
+
+
+def trees(depth: int) -> st.SearchStrategy[Part]:
+    """Parts of which some need more than there are."""
+    leaf = st.builds(_part, st.sampled_from("abc"), st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
+    if not depth:
+        return leaf
+    below = st.lists(trees(depth - 1), max_size=3).map(tuple)
+    inner = st.builds(lambda least, parts: Part("x", least=least, parts=parts), st.integers(0, 4), below)
+    return leaf | inner
+
+
+@quick
+@given(st.lists(trees(2), max_size=4).map(tuple), st.integers(0, 5))
+def test_what_is_missing_is_told_exactly_where_the_minimum_cannot_be_complete(
+    parts: tuple[Part, ...], least: int
+) -> None:
+    tree = Tree(parts, least)
+    missing = first_missing(tree)
+    assert (missing is None) == (tree.chosen() is not None)
+    if missing is not None:
+        _, there, needed, _ = missing
+        assert there < needed
+    asked = lacking_of(tree)
+    chosen = tree.chosen()
+    if chosen is not None:
+        assert asked.size == sum(part.lack or 0 for part in chosen)
 
 
 @st.composite

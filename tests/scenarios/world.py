@@ -40,7 +40,11 @@ _COUNTED = {
     "persistentvolumes": ["/api/v1/persistentvolumes"],
     "persistentvolumeclaims": ["/api/v1/persistentvolumeclaims"],
     "priorityclasses": ["/apis/scheduling.k8s.io/v1/priorityclasses"],
-    "queues": ["/apis/scheduling.muster.sh/v1alpha1/queues", "/apis/scheduling.volcano.sh/v1beta1/queues"],
+    "queues": [
+        "/apis/scheduling.muster.sh/v1alpha1/queues",
+        "/apis/scheduling.volcano.sh/v1beta1/queues",
+        "/apis/scheduling.run.ai/v2/queues",
+    ],
     "topologies": [
         "/apis/scheduling.muster.sh/v1alpha1/topologies",
         "/apis/kai.scheduler/v1alpha1/topologies",

@@ -418,3 +418,57 @@ def test_a_gang_has_ended_when_as_many_as_its_parts_need_have_succeeded() -> Non
     status = w.status("g")
     assert status is not None
     assert status.phase == "Completed"
+
+
+def test_room_is_made_where_each_part_needs_it_and_nowhere_else() -> None:
+    config = with_plugins(["priority", "gang"], ["queues", "predicates", "topology"])
+    w = World(config=config)
+    w.sessions = type(w.sessions)(w.config, w.registry, check=True)
+    racks(w, (2,), (2,), (2,))
+    for number, node in enumerate(("r0-0", "r1-0", "r1-0", "r2-0")):
+        w.running(f"low-{number}", node, shape(gpu=1))
+    parts = (SubGroup("a", 2, topology=RACK), SubGroup("b", 2, topology=RACK))
+    group = w.group("g", 4, priority_class="high", **tree(*parts))
+    w.priority("high", 100)
+    members(w, group, "a", 2, priority=100)
+    members(w, group, "b", 2, priority=100)
+    w.session()
+    assert w.victims == ["low-0", "low-3"], "two go for two racks, not two of one rack that help nobody"
+    assert {tuple(racks_) for racks_ in by_part(w).values()} == {("r0", "r0"), ("r2", "r2")}
+
+
+def test_of_parts_that_suffice_room_is_made_for_the_one_that_costs_least() -> None:
+    config = with_plugins(["priority", "gang"], ["queues", "predicates", "topology"])
+    w = World(config=config)
+    w.sessions = type(w.sessions)(w.config, w.registry, check=True)
+    racks(w, (4,))
+    for number in range(4):
+        w.running(f"low-{number}", "r0-0", shape(gpu=1))
+    group = w.group("g", 1, priority_class="high", **tree(SubGroup("a", 1), SubGroup("b", 1), least=1))
+    w.priority("high", 100)
+    members(w, group, "a", 1, gpu=3, priority=100)
+    members(w, group, "b", 1, gpu=2, priority=100)
+    w.session()
+    assert (len(w.victims), list(w.placed)) == (2, ["b-0"])
+
+
+def test_the_jobs_of_a_jobset_in_one_gang_each_have_a_rack_to_themselves() -> None:
+    w = racks(world(), (8,), (8,), (8,))
+    group = w.group("g", 6)
+    for job in ("a", "b", "c"):
+        wish = PodWish(TopologyWish(required="rack", exclusive="rack"), job)
+        members(w, group, job, 2, wish=wish)
+    w.session()
+    found = by_part(w)
+    assert all(len(set(racks_)) == 1 for racks_ in found.values())
+    assert sorted(racks_[0] for racks_ in found.values()) == ["r0", "r1", "r2"]
+
+
+def test_what_pods_say_holds_where_an_object_says_of_sub_groups_only_how_many() -> None:
+    w = racks(world(), (2, 1), (2, 2))
+    group = w.group("g", 1, **tree(SubGroup("a", 2), SubGroup("b", 2), least=2))
+    wish = PodWish(TopologyWish(required="rack"))
+    for role in ("a", "b"):
+        members(w, group, role, 2, wish=wish)
+    w.session()
+    assert {rack_of(node) for node in w.placed.values()} == {"r1"}
