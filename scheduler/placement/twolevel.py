@@ -48,8 +48,8 @@ def search_units(instance: Instance, bounds: Bounds, methods: Collection[Method]
         if turn >= problem.budget.max_domains:
             return None
         nodes = np.flatnonzero(ids == segment)
-        if master is not None and len(order) > 1 and master.impossible(segment):
-            bounds.alive[segment] &= not certain
+        if master is not None and certain and len(order) > 1 and master.impossible(segment):
+            bounds.alive[segment] = False
             continue
         if meant is not None:
             found = hosting.in_segment(narrowed(instance, nodes), meant, few=master is not None or instance.open)
@@ -80,6 +80,10 @@ def _master(instance: Instance) -> tuple[Master | None, bool]:
             for demand, one in zip(demands, found, strict=True):
                 wanted[demand] = max(1, one[demand])
         certain &= _enough(composition, units, wanted)
+        meant = composition.preferred()
+        if not certain and meant is not None:
+            for demand in (demand for demands in units for demand in demands):
+                wanted[demand] = meant[demand] or wanted[demand]
     capacity = Capacity.of(instance, wanted)
     if capacity is None:
         return None, False
