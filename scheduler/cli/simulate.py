@@ -203,7 +203,7 @@ def _replicas(owner: Json, count: int, classes: Mapping[str, int]) -> list[feed.
     for index in range(count):
         own = template.get("metadata") or {}
         annotations = {**(own.get("annotations") or {})}
-        if owner["kind"] == "Job":
+        if owner["spec"].get("completionMode") == "Indexed":
             annotations["batch.kubernetes.io/job-completion-index"] = str(index)
         pod = {
             "metadata": {

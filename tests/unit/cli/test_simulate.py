@@ -163,3 +163,12 @@ def test_nothing_is_created(cluster: Path, tmp_path: Path) -> None:
     run(cluster, tmp_path, gang("g", 3))
     rest = Rest(yaml.safe_load(cluster.read_text())["clusters"][0]["cluster"]["server"], token="")
     assert sorted(pod["metadata"]["name"] for pod in rest.list("/api/v1/namespaces/default/pods")) == ["low-0", "low-1"]
+
+
+def test_the_sample_with_sub_groups_would_run_each_part_on_one_node(cluster: Path, tmp_path: Path) -> None:
+    sample = (CRDS.parent / "samples" / "muster-sub-groups.yaml").read_text()
+    told = run(cluster, tmp_path, sample, "-o", "json")
+    assert told.exit_code == 0, told.output
+    (facts,) = json.loads(told.stdout)
+    assert (facts["group"], facts["runs"], facts["pods"]) == ("default/serving", True, 4)
+    assert [row["pods"] for row in facts["nodes"]] == [2, 2]
