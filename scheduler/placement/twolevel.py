@@ -35,8 +35,8 @@ _FULLEST = 3
 def search_units(instance: Instance, bounds: Bounds, methods: Collection[Method]) -> tuple[Draft, Method] | None:
     """Return pods in some segment. Segments that provably hold them in no way are struck out of `bounds`."""
     problem = instance.problem
-    meant = instance.composition.preferred() if "greedy" in methods else None
-    master, certain = _master(instance) if "master" in methods else (None, False)
+    meant = instance.composition.preferred()
+    master, certain = _master(instance, meant) if "master" in methods else (None, False)
     possible = bounds.alive
     if master is not None:
         possible = bounds.alive & (master.capacity.alive() | master.free)
@@ -51,7 +51,7 @@ def search_units(instance: Instance, bounds: Bounds, methods: Collection[Method]
         if master is not None and certain and len(order) > 1 and master.impossible(segment):
             bounds.alive[segment] = False
             continue
-        if meant is not None:
+        if meant is not None and "greedy" in methods:
             found = hosting.in_segment(narrowed(instance, nodes), meant, few=master is not None or instance.open)
             if found is not None:
                 x = np.zeros((len(instance.kinds), instance.size), dtype=np.int64)
@@ -66,11 +66,14 @@ def search_units(instance: Instance, bounds: Bounds, methods: Collection[Method]
     return None
 
 
-def _master(instance: Instance) -> tuple[Master | None, bool]:
-    """Return the exact search, and whether its "no" is a proof: numbers of pods in units leave no choice."""
+def _master(instance: Instance, meant: list[int] | None) -> tuple[Master | None, bool]:
+    """Return the exact search, and whether its "no" is a proof: numbers of pods in units leave no choice.
+
+    meant: the pods of each demand that are preferred.
+    """
     composition, problem = instance.composition, instance.problem
     wanted, certain, free = composition.forced(), not instance.open, False
-    if composition.preferred() != wanted:
+    if meant != wanted:
         free = True
         units = [demands for demands in _of_units(instance) if demands]
         wanted = list(composition.highs)
@@ -80,7 +83,6 @@ def _master(instance: Instance) -> tuple[Master | None, bool]:
             for demand, one in zip(demands, found, strict=True):
                 wanted[demand] = max(1, one[demand])
         certain &= _enough(composition, units, wanted)
-        meant = composition.preferred()
         if not certain and meant is not None:
             for demand in (demand for demands in units for demand in demands):
                 wanted[demand] = meant[demand] or wanted[demand]
