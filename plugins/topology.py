@@ -73,37 +73,32 @@ class Topology:
         alone: dict[str, list[str]] = {}
         for part, wish in _wishes(state.group):
             if wish is not None and wish.exclusive and part:
-                alone.setdefault(_key(names[part], wish.exclusive, wish.field, view), []).append(part)
+                alone.setdefault(_key(names[part], wish.exclusive, _at(wish, "exclusive"), view), []).append(part)
         for level, parts in alone.items():
             if len(parts) > 1:
                 yield PartsApart(level, tuple(parts))
 
     def _rules(self, state: GroupState, part: str, wish: TopologyWish, name: str, view: View) -> Iterator[Wish]:
         required = ""
-
-        def at(field: str) -> str:
-            base, found, _ = wish.field.rpartition(".required")
-            return base + "." + field if found else wish.field
-
         if wish.required:
             required = _key(name, wish.required, wish.field, view)
             yield WithinDomain(required, required=True, part=part)
         for level, most in wish.at_most:
-            yield FewDomains(_key(name, level, at("atMostDomains.level"), view), most, part)
+            yield FewDomains(_key(name, level, _at(wish, "atMostDomains.level"), view), most, part)
         for number, (size, level) in enumerate(wish.segments):
-            yield Sized(_key(name, level, at(f"segments[{number}].level"), view), size, part)
+            yield Sized(_key(name, level, _at(wish, f"segments[{number}].level"), view), size, part)
         below = tuple(one.path for one in state.group.subgroups if one.above == part)
         for number, (level, most) in enumerate(wish.apart):
-            key = _key(name, level, at(f"apart[{number}].level"), view)
+            key = _key(name, level, _at(wish, f"apart[{number}].level"), view)
             if not below:
                 yield ApartDomains(key, most, part)
             elif most == 1:
                 yield PartsApart(key, below)
             else:
-                raise _Unusable(at(f"apart[{number}].max"), "must be 1 between sub-groups")
+                raise _Unusable(_at(wish, f"apart[{number}].max"), "must be 1 between sub-groups")
         if wish.exclusive:
-            yield from self._barred(state, part, _key(name, wish.exclusive, wish.field, view), view)
-        for level in self._preferred(wish, name, required, at("preferred"), view):
+            yield from self._barred(state, part, _key(name, wish.exclusive, _at(wish, "exclusive"), view), view)
+        for level in self._preferred(wish, name, required, _at(wish, "preferred"), view):
             yield WithinDomain(level, required=False, part=part)
 
     def _preferred(self, wish: TopologyWish, name: str, required: str, field: str, view: View) -> Iterator[str]:
@@ -123,7 +118,7 @@ class Topology:
             yield level
 
     def _barred(self, state: GroupState, part: str, level: str, view: View) -> Iterator[Wish]:
-        """Yield the domains in which others are exclusive."""
+        """Yield the domains in which others are exclusive, also where there are none."""
         rows = {node: row for row, node in enumerate(view.snapshot.table.names)}
         ids, _ = view.domains(level)
         taken: set[int] = set()
@@ -144,8 +139,7 @@ class Topology:
             if pod.node in rows and view.resolve(pod.wish.wish.name, pod.wish.wish.exclusive) == level:
                 taken.add(int(ids[rows[pod.node]]))
         taken.discard(-1)
-        if taken:
-            yield Barred(level, tuple(sorted(taken)), part)
+        yield Barred(level, tuple(sorted(taken)), part)
 
 
 def _wishes(group: PodGroup) -> Iterator[tuple[str, TopologyWish | None]]:
@@ -187,6 +181,12 @@ def _there(state: GroupState, view: View) -> Iterator[tuple[Pod, str]]:
         node = view.placed.get(pod.uid)
         if node is not None:
             yield pod, node
+
+
+def _at(wish: TopologyWish, field: str) -> str:
+    """Return the path of a field beside the one that says what is required."""
+    base, found, _ = wish.field.rpartition(".required")
+    return f"{base}.{field}" if found else wish.field
 
 
 def _key(name: str, level: str, field: str, view: View) -> str:

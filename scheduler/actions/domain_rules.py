@@ -80,6 +80,8 @@ def wished_rules(ask: Ask, domains: Mapping[str, Ids], *, empty: bool) -> tuple[
             continue
         numbers = None if meant == everyone else meant
         level = level_of(wish.label)
+        if isinstance(wish, ApartDomains):
+            confine(meant, ids >= 0)  # whose domain is not known may be beside the others
         match wish:
             case WithinDomain(required=True) if own:
                 confine(meant, np.isin(ids, list(there)))

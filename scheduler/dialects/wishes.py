@@ -61,7 +61,14 @@ def _kueue(labels: Keys, annotations: Keys, problems: list[Problem]) -> PodWish 
     segments = _slices(annotations, problems)
     if not required and not preferred and not segments:
         return None
-    wish = TopologyWish(required=required, preferred=preferred, field=f"{_KUEUE}required-topology]", segments=segments)
+    sizes = "slice-required-topology-constraints]" if annotations.kueue_slices else "slice-size]"
+    wish = TopologyWish(
+        required=required,
+        preferred=preferred,
+        field=f"{_KUEUE}required-topology]",
+        segments=segments,
+        sizes_field=f"{_KUEUE}{sizes}" if segments else "",
+    )
     return PodWish(wish, annotations.kueue_group or role(labels, annotations) or labels.replicated_job)
 
 

@@ -115,7 +115,8 @@ def _by_wish(group: PodGroup, members: Sequence[Pod]) -> tuple[PodGroup, dict[st
             sizes = [size for size, _ in wish.segments if group.min_member % size]
             problems.extend(
                 Problem(
-                    f"pod {members[0].name}: {wish.field}", f"{size} does not divide the minimum ({group.min_member})"
+                    f"pod {members[0].name}: {wish.sizes_field or wish.field}",
+                    f"{size} does not divide the minimum ({group.min_member})",
                 )
                 for size in sizes[:1]
             )

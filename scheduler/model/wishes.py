@@ -16,7 +16,7 @@ class TopologyWish:
     """Domains in which a group or a part of it wants to run. Levels are level names or node label keys; "" = no wish.
 
     `name` is that of a topology ("" = whichever knows the levels). `field` is the path of what is required in the
-    object that its author wrote.
+    object that its author wrote, `sizes_field` that of the segments' sizes ("" = beside it).
     at_most: (level, most domains). segments: (size, level), widest first: members in fixed numbers, each of these in
     one domain. apart: (level, most members in one domain; of a group of sub-groups: most sub-groups). exclusive: level
     of which the domains are shared with no other group that is exclusive there.
@@ -30,6 +30,7 @@ class TopologyWish:
     segments: tuple[tuple[int, str], ...] = ()
     apart: tuple[tuple[str, int], ...] = ()
     exclusive: str = ""
+    sizes_field: str = ""
 
     @property
     def binds(self) -> bool:

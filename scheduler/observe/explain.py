@@ -2,7 +2,8 @@
 
 Decided here: the words. The same verdict feeds the pod's condition, the event, the group's condition and `muster why`,
 so all of them tell the same. Must not know the cluster: everything that is said is a fact of the verdict. Invariant: a
-sentence begins with its code (a stable prefix), and says nothing for which the verdict has no fact.
+sentence begins with its code (a stable prefix), and says nothing for which the verdict has no fact. It is one module
+although it is long, so that all words for a fact are found in one place.
 
 Facts, by name; all are optional and a clause without its fact is left out. "amount" is an integer in the units of the
 model, shown with the resource that the fact `resource` names:
