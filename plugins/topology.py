@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from scheduler.framework.contradictions import contradiction
 from scheduler.framework.protocols import (
     ApartDomains,
     Barred,
@@ -60,7 +61,11 @@ class Topology:
         if group.topology is None and not any(one.topology for one in group.subgroups):
             return ()
         try:
-            return tuple(dict.fromkeys(self._stated(state, view)))
+            stated = tuple(dict.fromkeys(self._stated(state, view)))
+            found = contradiction(group, stated, view.topology)
+            if found is not None:
+                raise _Unusable(_field_of(found[0], group, view), found[1])
+            return stated
         except _Unusable as unusable:
             return unusable.verdict
 
@@ -181,6 +186,26 @@ def _there(state: GroupState, view: View) -> Iterator[tuple[Pod, str]]:
         node = view.placed.get(pod.uid)
         if node is not None:
             yield pod, node
+
+
+def _field_of(rule: ApartDomains | PartsApart, group: PodGroup, view: View) -> str:
+    """Return the path of the field that keeps members or parts apart."""
+    parts = {rule.part} if isinstance(rule, ApartDomains) else {path.rpartition("/")[0] for path in rule.parts}
+    names = {part: wish.name for part, wish in _wishes(group) if wish is not None}
+    for part, wish in _wishes(group):
+        for number, (level, _) in enumerate(wish.apart if wish is not None else ()):
+            assert wish is not None
+            if part in parts and view.resolve(_named(names, part), level) == rule.label:
+                return _at(wish, f"apart[{number}]")
+    own = rule.parts if isinstance(rule, PartsApart) else ()
+    return next(_at(wish, "exclusive") for part, wish in _wishes(group) if wish is not None and part in own)
+
+
+def _named(names: dict[str, str], part: str) -> str:
+    """Return the topology that a part names, or else the part above it."""
+    while part and not names.get(part):
+        part = part.rpartition("/")[0]
+    return names.get(part, "")
 
 
 def _at(wish: TopologyWish, field: str) -> str:
