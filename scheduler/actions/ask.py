@@ -79,10 +79,10 @@ class Ask:
 
     @cached_property
     def members(self) -> tuple[int, ...]:
-        """How many of each kind are meant when not all are asked for: the first in order that fill the roles."""
+        """How many of each kind are meant when not all are asked for: the first in order that fill roles and parts."""
         if self.total >= sum(len(kind.pods) for kind in self.kinds):
             return tuple(len(kind.pods) for kind in self.kinds)
-        if len(self.kinds) == 1:
+        if len(self.kinds) == 1 and not self.lacking.choices:
             return (self.total,)
         everyone = [pod for kind in self.kinds for pod in kind.pods]
         chosen = {pod.uid for pod in meant(everyone, Needs(self.total, self.roles, self.lacking))}
@@ -130,7 +130,7 @@ def make_ask(
     if why is not None:
         return why
     parted = bool(state.group.subgroups)
-    kinds = _kinds(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles), parted=parted)
+    kinds = kinds_of(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles), parted=parted)
     ask = Ask(
         state=state,
         kinds=kinds,
@@ -162,7 +162,7 @@ def relate(session: Session, ask: Ask, *, empty: bool = False) -> Relations | Ve
     return session.relations(members, ask.signature, empty=empty)
 
 
-def _kinds(session: Session, pods: Sequence[Pod], *, keep_roles: bool, parted: bool) -> tuple[Kind, ...]:
+def kinds_of(session: Session, pods: Sequence[Pod], *, keep_roles: bool, parted: bool) -> tuple[Kind, ...]:
     shapes = session.snapshot.shapes
     sorts = session.hooks.sorts(pods, session)
     alone = not (session.has_refusals or keep_roles or parted) and len({pod.shape for pod in pods}) == 1

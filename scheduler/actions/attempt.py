@@ -42,12 +42,12 @@ def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Ne
         return
     costlier = _costlier(session, ask, answer)
     if costlier is not None:
-        pods = meant(pods, wanted)
-        if len(pods) == ask.total:
+        cheapest = meant(pods, wanted)
+        if len(cheapest) == len(pods):
             session.reject(state, costlier)
             leave(session, Want(ask, why=costlier))
         else:
-            attempt(session, state, pods, wanted, each=False)
+            attempt(session, state, cheapest, wanted, each=False)
         return
     if defers(session, state, ask):
         return
