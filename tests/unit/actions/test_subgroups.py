@@ -178,6 +178,40 @@ def test_surplus_members_of_a_part_come_after_parts_that_could_start() -> None:
     assert len(w.placed) == 2
 
 
+def test_a_surplus_member_without_room_does_not_hold_up_those_of_other_parts() -> None:
+    w = racks(world(), (1,), (3,))
+    group = w.group("g", 1, **tree(SubGroup("a", 1), SubGroup("b", 1)))
+    members(w, group, "a", 2, gpu=2)
+    members(w, group, "b", 2)
+    w.session()
+    assert sorted(w.placed) == ["a-0", "b-0"]
+    w.carry_out()
+    w.session(later=1)
+    assert list(w.placed) == ["b-1"]
+    assert sentence(told(w, "g")).startswith("Resources: needs 2 example.com/gpu for 1 member")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_part_whose_members_straddle_racks_does_not_hold_up_the_others(lost: bool) -> None:
+    w = racks(world(), (4,), (4,), (4,))
+    group = w.group("g", 3, **tree(SubGroup("a", 3 if lost else 2, topology=RACK), SubGroup("b", 2, topology=RACK)))
+    members(w, group, "a", 3 if lost else 2, gpu=1 if lost else 2)
+    members(w, group, "b", 2)
+    w.session()
+    w.carry_out()
+    w.session(later=1)
+    home = {pod.name: pod.node for pod in w.pods.values()}
+    other = next(node for node in ("r0-0", "r1-0", "r2-0") if node not in home.values())
+    w.running("stray", other, group=group.key, role="a")
+    for name in ("a-1", "a-2", "b-1") if lost else ():
+        w.drop_pod(name)
+    for part in "ab":
+        w.pod(f"{part}-7", shape(gpu=1), namespace="ns", group=group.key, role=part, index=7)
+    w.session(later=1)
+    assert w.placed == {"b-7": home["b-0"]}
+    assert "its running members are in several" in sentence(told(w, "g"))
+
+
 def test_a_tree_of_parts_needs_so_many_of_each_branch() -> None:
     w = racks(world(), (8,))
     parts = (
