@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask
 from scheduler.actions.placing import Found, could_ever, solve
-from scheduler.actions.rooms import Room
+from scheduler.actions.rooms import Room, amounts, asked
 from scheduler.framework.protocols import (
     ApartDomains,
     Barred,
@@ -25,6 +26,7 @@ from scheduler.framework.protocols import (
 )
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import is_under
+from scheduler.model.resources import PODS
 from scheduler.model.verdict import Fact
 
 SHOWN = 4
@@ -47,35 +49,39 @@ def _fits(session: Session, ask: Ask, *, empty: bool) -> bool:
     return could_ever(session, ask) if empty else isinstance(solve(session, ask), Found)
 
 
-def shortfall(session: Session, ask: Ask, wish: Wish, rooms: Sequence[Room], resource: str) -> dict[str, Fact]:
-    """Return what is told about a rule that is the cause: for one domain, the room in the best ones."""
+def shortfall(
+    session: Session, ask: Ask, wish: Wish, rooms: Sequence[Room], resource: str, *, empty: bool = False
+) -> dict[str, Fact]:
+    """Return what is told about a rule that is the cause: for one domain, the room in the best ones.
+
+    empty: of a cluster in which nothing runs, as the rooms are.
+    """
     level = session.level_name(wish.label)
     match wish:
         case WithinDomain():
-            return _of_domains(session, ask, wish, rooms, resource)
+            return _of_domains(session, ask, wish, rooms, resource, empty=empty)
         case FewDomains():
-            message = f"there is room, but not in at most {wish.limit} domains of {level}"
+            rule = f"in at most {wish.limit} domains of {level}"
         case Sized():
-            message = f"there is room, but not in multiples of {wish.size} in each {level}"
+            rule = f"in multiples of {wish.size} in each {level}"
         case ApartDomains():
-            message = f"there is room, but not with at most {wish.limit} in each {level}"
+            rule = f"with at most {wish.limit} in each {level}"
         case PartsApart():
-            message = f"there is room, but not with each sub-group in a {level} of its own"
+            rule = f"with each sub-group in a {level} of its own"
         case Barred():
-            message = f"there is room, but not in a {level} without others that are exclusive there"
+            rule = f"in a {level} without others that are exclusive there"
     part = "" if isinstance(wish, PartsApart) else wish.part
-    return {"message": message, "subgroup": part}
+    has = "an empty cluster has" if empty else "there is"
+    return {"message": f"{has} room, but not {rule}", "subgroup": part}
 
 
 def _of_domains(
-    session: Session, ask: Ask, wish: WithinDomain, rooms: Sequence[Room], resource: str
+    session: Session, ask: Ask, wish: WithinDomain, rooms: Sequence[Room], resource: str, *, empty: bool
 ) -> dict[str, Fact]:
     ids, names = session.domains(wish.label)
-    table, level = session.table, session.level_name(wish.label)
+    level = session.level_name(wish.label)
     meant = [rooms[number] for number in ask.numbers(wish.part)]
-    wanted = sum(room.wanted for room in meant)
-    one = [dict(room.kind.shape.requests).get(resource, 1 if resource not in table.resources else 0) for room in meant]
-    needed = sum(room.wanted * each for room, each in zip(meant, one, strict=True))
+    wanted, needed = sum(room.wanted for room in meant), _needed(meant, resource)
     facts: dict[str, Fact] = {"level": level, "subgroup": wish.part, "members": wanted, "needed": needed}
     eligible = np.logical_or.reduce([room.mask for room in meant])
     labelled = ids >= 0
@@ -91,26 +97,67 @@ def _of_domains(
         inside = room.mask & labelled
         there = np.bincount(ids[inside], weights=room.each[inside], minlength=len(names)).astype(np.int64)
         fits += np.minimum(there, room.wanted)
-    source = session.free[table.resources.index(resource)] if resource in table.resources else session.open_slots
-    free = np.bincount(ids[known], weights=np.maximum(source[known], 0), minlength=len(names)).astype(np.int64)
-    domains = np.unique(ids[known])
+
+    def held(name: str) -> NDArray[np.int64]:
+        found = np.maximum(amounts(session, name, empty=empty)[known], 0)
+        return np.bincount(ids[known], weights=found, minlength=len(names)).astype(np.int64)
+
+    free, domains = held(resource), np.unique(ids[known])
     order = sorted(domains.tolist(), key=lambda domain: (-int(fits[domain]), -int(free[domain]), names[domain]))
     best = order[0]
-    shown = [(names[domain], _together(session, ask, wish, domain, int(fits[domain]))) for domain in order[:SHOWN]]
+    facts |= {"domain": names[best], "domains": len(order), "joined": bool(own)}
+    if empty:
+        resource = max(
+            _resources(meant), key=lambda name: (_lack(meant, name, int(held(name)[best])), name == resource)
+        )
+        has, needed = int(held(resource)[best]), _needed(meant, resource)
+        facts |= {"resource": resource, "needed": needed, "capacity": has, "short": max(0, needed - has)}
+    else:
+        facts |= {"free": int(free[best]), "short": max(0, needed - int(free[best]))}
+    alone = len(meant) == 1 and not any(_binds(one, empty=empty) for one in _inside(ask, wish))
+    if empty and not alone:
+        return facts
+    shown = [
+        (names[one], int(fits[one]) if alone else _together(session, ask, wish, one, int(fits[one])))
+        for one in order[:SHOWN]
+    ]
     shown.sort(key=lambda pair: -pair[1])
-    facts |= {"domain": names[best], "free": int(free[best]), "short": max(0, needed - int(free[best]))}
-    return facts | {"rooms": tuple(shown), "domains": len(order), "joined": bool(own)}
+    return facts | {"rooms": tuple(shown)}
+
+
+def _resources(rooms: Sequence[Room]) -> list[str]:
+    return sorted({name for room in rooms for name, _ in room.kind.shape.requests} | {PODS})
+
+
+def _needed(rooms: Sequence[Room], resource: str) -> int:
+    return sum(room.wanted * asked(room, resource) for room in rooms)
+
+
+def _lack(rooms: Sequence[Room], resource: str, has: int) -> float:
+    """Return which part of what is needed is missing."""
+    needed = _needed(rooms, resource)
+    return max(0, needed - has) / needed if needed else 0.0
+
+
+def _inside(ask: Ask, wish: WithinDomain) -> tuple[Wish, ...]:
+    """Return the other rules about the members meant."""
+    others = (one for one in ask.wishes if one != wish and not isinstance(one, PartsApart))
+    return tuple(one for one in others if is_under(one.part, wish.part))
+
+
+def _binds(wish: Wish, *, empty: bool) -> bool:
+    """Whether a rule may keep members out (of an empty cluster)."""
+    return wish.required if isinstance(wish, WithinDomain) else not (empty and isinstance(wish, Barred))
 
 
 def _together(session: Session, ask: Ask, wish: WithinDomain, domain: int, alone: int) -> int:
     """How many of the members meant fit into a domain together; `alone`: each kind for itself."""
-    kinds = tuple(ask.kinds[number] for number in ask.numbers(wish.part))
-    if len(kinds) == 1 or not session.may_be_thorough():
+    if not session.may_be_thorough():
         return alone
+    kinds = tuple(ask.kinds[number] for number in ask.numbers(wish.part))
     ids = session.domains(wish.label)[0]
     others = tuple(int(one) for one in np.unique(ids) if one != domain)
-    inside = tuple(one for one in ask.wishes if not isinstance(one, PartsApart) and is_under(one.part, wish.part))
-    wishes = (*(one for one in inside if one != wish), Barred(wish.label, others))
+    wishes = (*_inside(ask, wish), Barred(wish.label, others))
     total = sum(ask.members[number] for number in ask.numbers(wish.part))
     answer = solve(session, replace(ask, kinds=kinds, total=total, roles=(), each=True, wishes=wishes))
     return sum(int(counts.sum()) for _, counts in answer.parts) if isinstance(answer, Found) else 0

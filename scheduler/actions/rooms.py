@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from scheduler.actions.ask import Ask, Kind, relate
 from scheduler.framework.relations import Bar, Extra, Relations
 from scheduler.framework.session import Session
+from scheduler.model.resources import PODS
 from scheduler.model.verdict import Verdict
 
 REFUSED = "node(s) had just refused the pod"
+RULED_OUT = "node(s) didn't satisfy the topology rules of the group"
 
 Mask = NDArray[np.bool_]
 
@@ -38,19 +40,23 @@ class Room:
         return int(self.each.sum())
 
 
-def room_of(session: Session, kind: Kind, wanted: int, number: int, relations: Relations) -> Room:
-    """Return the room for the kind with this number in an ask with these relations."""
-    mask = session.fit(kind.shape).mask
+def room_of(
+    session: Session, kind: Kind, wanted: int, number: int, relations: Relations, *, empty: bool = False
+) -> Room:
+    """Return the room for the kind with this number in an ask with these relations; `empty`: if nothing ran."""
+    fit, table = session.fit(kind.shape), session.table
+    mask = fit.ever if empty else fit.mask
+    free, slots = (table.allocatable, table.slots) if empty else (session.free, session.open_slots)
     barred = relations.barred(number)
-    if kind.refused:
+    if kind.refused and not empty:
         mask = mask.copy()
         mask[list(kind.refused)] = False
     if barred is not None:
         mask = mask & ~barred
     request = session.request(kind.shape)
-    each = np.where(mask, np.maximum(session.open_slots, 0), 0)
+    each = np.where(mask, np.maximum(slots, 0), 0)
     for row in np.flatnonzero(request):
-        each = np.minimum(each, np.maximum(session.free[row], 0) // request[row])
+        each = np.minimum(each, np.maximum(free[row], 0) // request[row])
     if session.missing_resources(kind.shape):
         each = np.zeros_like(each)
     extras = tuple((extra, extra.needs[number]) for extra in relations.extras if extra.needs[number])
@@ -60,12 +66,37 @@ def room_of(session: Session, kind: Kind, wanted: int, number: int, relations: R
     return Room(kind=kind, wanted=wanted, mask=mask, request=request, each=each, bars=bars, extras=extras)
 
 
+def amounts(session: Session, resource: str, *, empty: bool) -> NDArray[np.int64]:
+    """Return what each node has free of a resource (or of pods); `empty`: what it has in all."""
+    table = session.table
+    if resource in table.resources:
+        row = table.resources.index(resource)
+        found: NDArray[np.int64] = table.allocatable[row] if empty else session.free[row]
+        return found
+    if resource == PODS:
+        return table.slots if empty else session.open_slots
+    return np.zeros(len(table.names), dtype=np.int64)
+
+
+def asked(room: Room, resource: str) -> int:
+    """Return what one member asks for."""
+    return dict(room.kind.shape.requests).get(resource, 1 if resource == PODS else 0)
+
+
 def counted(session: Session, room: Room) -> tuple[tuple[str, int], ...]:
     """Count the nodes by why they take no further member, after those that would fit; sorted."""
     reasons = dict(session.fit(room.kind.shape).misfits)
     for reason, nodes in found(session, room):
         reasons[reason] = reasons.get(reason, 0) + int(nodes.sum())
     return tuple(sorted((reason, count) for reason, count in reasons.items() if count))
+
+
+def counted_by_rules(session: Session, room: Room) -> tuple[tuple[str, int], ...]:
+    """As `counted`, where rules about domains are the cause: a node that has room for one member says so."""
+    reasons = dict(counted(session, replace(room, each=np.zeros_like(room.each))))
+    if able := int((room.each > 0).sum()):
+        reasons[RULED_OUT] = able
+    return tuple(sorted(reasons.items()))
 
 
 def found(session: Session, room: Room) -> Iterator[tuple[str, Mask]]:

@@ -15,7 +15,7 @@ from scheduler.actions.ask import Ask, likeness, relate
 from scheduler.actions.binding import binding
 from scheduler.actions.domain_reasons import cause, shortfall
 from scheduler.actions.placing import Found, Nothing, could_ever, solve
-from scheduler.actions.rooms import Room, counted, room_of
+from scheduler.actions.rooms import Room, amounts, asked, counted, counted_by_rules, room_of
 from scheduler.framework.relations import Relations
 from scheduler.framework.session import Session
 from scheduler.model.pods import Pod
@@ -38,10 +38,7 @@ def explain(session: Session, ask: Ask, answer: Nothing) -> Verdict:
 
 
 def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) -> Verdict:
-    rooms = [
-        room_of(session, kind, wanted, number, relations)
-        for number, (kind, wanted) in enumerate(zip(ask.kinds, ask.members, strict=True))
-    ]
+    rooms = _rooms(session, ask, relations)
     thorough = not relations.rules or session.may_be_thorough()
     scarce = max(rooms, key=lambda room: (room.total < room.wanted, room.wanted - min(room.wanted, room.total)))
     resource, needed, free, held = _scarcest(session, rooms, scarce)
@@ -61,7 +58,7 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
     holders = session.holders(resource)
     if holders:
         facts["holders"] = holders
-    code, permanent = Code.RESOURCES, False
+    code, permanent, wish = Code.RESOURCES, False, None
     if not could_ever(session, ask, under_rules=thorough):
         permanent = True
         hard = binding(session, ask, empty=True, alone=thorough)
@@ -69,7 +66,9 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
             facts = _but_rules(facts, f"an empty cluster has room, but not with {hard}")
         elif (wish := cause(session, ask, empty=True)) is not None:
             code = Code.TOPOLOGY
-            facts = _never(facts, shortfall(session, ask, wish, rooms, resource))
+            ever = relate(session, ask, empty=True)
+            then = _rooms(session, ask, relations if isinstance(ever, Verdict) else ever, empty=True)
+            facts = _never(facts, shortfall(session, ask, wish, then, resource, empty=True))
         else:
             del facts["largest"]  # what is free now says nothing about what could ever be
             facts |= _for_ever(session, rooms, scarce, resource)
@@ -84,13 +83,24 @@ def _explain(session: Session, ask: Ask, answer: Nothing, relations: Relations) 
     elif needed <= free:
         code = Code.FRAGMENTED
     facts = {name: value for name, value in facts.items() if value != ""}
+    if wish is not None:
+        nodes = counted_by_rules(session, scarce)
+    else:
+        nodes = _counted_for_one(session, ask, scarce) if relations and thorough else counted(session, scarce)
     return Verdict(
         code=code,
         facts=tuple(sorted((name, _told(value)) for name, value in facts.items())),
-        nodes=_counted_for_one(session, ask, scarce) if relations and thorough else counted(session, scarce),
+        nodes=nodes,
         total=len(session.table.names),
         permanent=permanent,
     )
+
+
+def _rooms(session: Session, ask: Ask, relations: Relations, *, empty: bool = False) -> list[Room]:
+    return [
+        room_of(session, kind, wanted, number, relations, empty=empty)
+        for number, (kind, wanted) in enumerate(zip(ask.kinds, ask.members, strict=True))
+    ]
 
 
 def _but_rules(facts: dict[str, Fact], message: str) -> dict[str, Fact]:
@@ -100,12 +110,9 @@ def _but_rules(facts: dict[str, Fact], message: str) -> dict[str, Fact]:
 
 
 def _never(facts: dict[str, Fact], more: dict[str, Fact]) -> dict[str, Fact]:
-    """What is told where no domain could ever hold it: which level and how many domains, not what is free now."""
+    """What is told where no domain could ever hold it: what domains have when they are empty, not what is free now."""
     kept = {name: facts[name] for name in ("members", "resource", "needed", "role") if name in facts}
-    if "level" not in more:
-        return kept | more
-    told = {name: more[name] for name in ("level", "subgroup", "members", "needed", "domains") if name in more}
-    return kept | told | {"message": f"not even an empty {more['level']} has room for them"}
+    return kept | {"message": f"not even an empty {more.get('level')} has room for them"} | more
 
 
 def _told(value: Fact) -> Fact:
@@ -164,9 +171,9 @@ def _for_ever(session: Session, rooms: list[Room], scarce: Room, resource: str) 
     for room in rooms:
         ever = session.fit(room.kind.shape).ever
         for name, one in (*room.kind.shape.requests, (PODS, 1)):
-            amounts = _all_of(session, name)[ever]
-            wanted = sum(other.wanted * _asked(other, name) for other in rooms)
-            largest, capacity = int(amounts.max(initial=0)), int(amounts.sum())
+            held = amounts(session, name, empty=True)[ever]
+            wanted = sum(other.wanted * asked(other, name) for other in rooms)
+            largest, capacity = int(held.max(initial=0)), int(held.sum())
             lack = 1 + (one - largest) / one if largest < one else max(0, wanted - capacity) / max(1, wanted)
             rank = (-lack, name != resource, room.kind.role, name)
             if lack > 0 and (best is None or rank < best):
@@ -174,19 +181,6 @@ def _for_ever(session: Session, rooms: list[Room], scarce: Room, resource: str) 
                 best, found = rank, {"resource": name, "needed": wanted, "each": one, **told}
                 found |= {"role": room.kind.role} if room.kind.role else {}
     return found
-
-
-def _all_of(session: Session, resource: str) -> NDArray[np.int64]:
-    """Return what each node has in all of a resource."""
-    table = session.table
-    if resource in table.resources:
-        row: NDArray[np.int64] = table.allocatable[table.resources.index(resource)]
-        return row
-    return table.slots if resource == PODS else np.zeros(len(table.names), dtype=np.int64)
-
-
-def _asked(room: Room, resource: str) -> int:
-    return dict(room.kind.shape.requests).get(resource, 1 if resource == PODS else 0)
 
 
 def _counted_for_one(session: Session, ask: Ask, scarce: Room) -> tuple[tuple[str, int], ...]:

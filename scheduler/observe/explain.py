@@ -13,7 +13,8 @@ model, shown with the resource that the fact `resource` names:
     members    int     members that ask for `needed`        minimum    int     members that must start together
     existing   int     members that exist                   gated      int     of these, with scheduling gates
     placeable  int     members that would fit now           nodes      int     nodes on which `free` was counted
-    largest    amount  most that one node has               capacity   amount  what all eligible nodes have together
+    largest    amount  most that one node has               capacity   amount  what all eligible nodes have together,
+                                                                               or those of the domain
     each       amount  what one member asks for             holders    ((who, amount), ...), the largest first
     queue      str     queue of the group
     used       amount  used by the queue                    limit      amount  the queue's limit
@@ -313,12 +314,16 @@ def _fragmented(verdict: Verdict) -> str:
 
 
 def _topology(verdict: Verdict) -> str:
-    """needed, resource, members, role, subgroup, level, domain, free, short, rooms, domains, joined, unlabelled,
-    message, placeable, queue, used, deserved, limit."""
+    """needed, resource, members, role, subgroup, level, domain, free (capacity if permanent), short, rooms, domains,
+    joined, unlabelled, message, placeable, queue, used, deserved, limit."""
     level, domain = _text(verdict, "level"), _text(verdict, "domain")
-    if verdict.permanent:
-        return f"{_needs(verdict)}{f' in one {level}' if level else ''}, never fits: {_text(verdict, 'message')}"
     where = f" in one {level}" if level else ""
+    if verdict.permanent:
+        never = f"{_needs(verdict)}{where}, never fits: {_text(verdict, 'message')}"
+        capacity = _amount(verdict, "capacity", bare=True)
+        which = "that of its running members" if verdict.fact("joined") else "the largest"
+        largest = f"{which}, {domain}, has {capacity}" if domain and capacity else ""
+        return _sections(never, _join(largest, _short(verdict)), _rooms(verdict, " when empty"), _outside(verdict))
     free = _amount(verdict, "free", bare=True)
     which = "that of its running members," if verdict.fact("joined") else f"best {level or 'domain'}"
     best = f"{which} {domain} has {free}" if domain and free else ""
@@ -334,13 +339,13 @@ def _topology(verdict: Verdict) -> str:
     )
 
 
-def _rooms(verdict: Verdict) -> str:
+def _rooms(verdict: Verdict, when: str = "") -> str:
     """rooms, members, domains -> "3 of 4 members would fit in r3, 2 in r1, no more in 14 others"."""
     rooms = verdict.fact("rooms")
     if not isinstance(rooms, tuple) or not rooms:
         return ""
     (name, most), *others = rooms
-    first = f"{_share(most, _number(verdict, 'members'), 'member', 'would fit', 'would fit')} in {name}"
+    first = f"{_share(most, _number(verdict, 'members'), 'member', 'would fit', 'would fit')} in {name}{when}"
     rest = (_number(verdict, "domains") or 0) - len(rooms)
     more = f"no more in {_plural(rest, 'other')}" if rest > 0 else ""
     return _join(first, *(f"{count} in {domain}" for domain, count in others), more)

@@ -121,6 +121,12 @@ def _topology(quick: bool) -> list[Row]:
     return [*bench_domains.rows(quick), *bench_topology.rows(quick)]
 
 
+def _racks(quick: bool) -> list[Row]:
+    from tests.perf import bench_endtoend
+
+    return bench_endtoend.racks(quick)
+
+
 def _queues(quick: bool) -> list[Row]:
     from tests.perf import bench_queues
 
@@ -141,6 +147,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "parity-session": _parity_session,
     "reclaim-endtoend": _reclaim_end_to_end,
     "endtoend": _end_to_end,
+    "racks": _racks,
     "parity": _parity,
 }
 

@@ -52,16 +52,31 @@ class Run:
 
 
 Start = Callable[[Server, ControlPlane], Subject]
+Check = Callable[[ControlPlane], None]
+PER_RACK = 20
+"""Nodes of a rack, for gangs that ask for one."""
 
 
-def measure(start: Start, scheduler: str, count: int, size: int, nodes: int) -> Run:
-    """Measure one subject on a control plane of its own."""
+def measure(
+    start: Start,
+    scheduler: str,
+    count: int,
+    size: int,
+    nodes: int,
+    *,
+    one_rack: bool = False,
+    check: Check | None = None,
+) -> Run:
+    """Measure one subject on a control plane of its own.
+
+    one_rack: each gang asks for one. check: raises when what was bound is wrong.
+    """
     with ControlPlane(benchmark=True) as plane:
         plane.apply_crds(ROOT / "config" / "crd")
         server = Server.of(plane)
         world.make(server, [world.namespace()])
-        world.make(server, world.nodes(nodes))
-        world.make(server, world.gangs(count, size, scheduler))
+        world.make(server, world.nodes(nodes, PER_RACK))
+        world.make(server, world.gangs(count, size, scheduler, one_rack=one_rack))
         observer = Observer(server)
         wanted = count * size
         observer.start(wanted)
@@ -74,6 +89,8 @@ def measure(start: Start, scheduler: str, count: int, size: int, nodes: int) -> 
             while not observer.wait(0.2) and time.monotonic() - began < _PATIENCE:
                 subject.check()
             used = usage.of([subject.pid])
+            if check is not None:
+                check(plane)
             return Run(
                 first=observer.first - began,
                 last=observer.last - began,
@@ -125,3 +142,36 @@ def rows(quick: bool, shapes: tuple[tuple[int, int], ...] = SHAPES, only_muster:
 def scaled(count: int, size: int) -> tuple[int, int]:
     """Return a tenth of the pods."""
     return (count // 10, size) if count >= 10 else (count, size // 10)
+
+
+def racks(quick: bool) -> list[Row]:
+    """Gangs of four, each in one rack of twenty nodes, beside as many pods without gangs by kube-scheduler."""
+    nodes, gangs = (100, 250) if quick else (1000, 2500)
+    machine, case = usage.machine(), f"end to end {gangs}x4, each in one rack of {nodes // PER_RACK}"
+    say(f"{case}: kube-scheduler, {gangs * 4} single pods")
+    kube = measure(lambda s, p: subjects.kube_scheduler(s, p.directory), "default-scheduler", gangs * 4, 1, nodes)
+    say(kube.text())
+    say(f"{case}: Muster")
+    ours = measure(
+        lambda s, p: subjects.muster(s, p.directory), "muster", gangs, 4, nodes, one_rack=True, check=_each_in_one_rack
+    )
+    say(ours.text())
+    met = ours.whole and kube.whole and ours.last <= kube.last
+    figure = f"{ours.last / kube.last:.2f} x kube-scheduler: {ours.text()}"
+    return [
+        Row(f"{case}: kube-scheduler, the same pods without gangs", kube.text(), machine=machine),
+        Row(f"{case}: Muster", figure, f"<= {kube.last:.1f} s", met, machine),
+    ]
+
+
+def _each_in_one_rack(plane: ControlPlane) -> None:
+    """Raise RuntimeError when a gang is in several racks."""
+    rack = {one["metadata"]["name"]: one["metadata"]["labels"]["rack"] for one in plane.rest.list(world.NODES)}
+    found: dict[str, set[str]] = {}
+    for pod in plane.rest.list(world.PODS):
+        name = pod["spec"].get("nodeName")
+        if name:
+            found.setdefault(pod["metadata"]["labels"][world.RACKED], set()).add(rack[name])
+    torn = [name for name, at in found.items() if len(at) > 1]
+    if torn or not found:
+        raise RuntimeError(f"{len(torn)} of {len(found)} gangs are in several racks")

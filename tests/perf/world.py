@@ -24,6 +24,8 @@ IN_FLIGHT = 48
 POD_GROUPS = "/apis/scheduling.volcano.sh/v1beta1/namespaces/bench/podgroups"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
 NODES = "/api/v1/nodes"
+RACKED = "scheduling.muster.sh/pod-group"
+"""The label that names the gang of a pod whose gang asks for one rack."""
 NO_LABELS: Mapping[str, str] = {}
 
 Json = dict[str, Any]
@@ -131,10 +133,10 @@ def node(number: int, *, cpu: int = 96, gpu: int = 16, slots: int = 110, labels:
     }
 
 
-def nodes(count: int) -> Iterator[tuple[str, bytes]]:
+def nodes(count: int, per_rack: int = 32) -> Iterator[tuple[str, bytes]]:
     """Yield Ready nodes."""
     for number in range(count):
-        yield NODES, json.dumps(node(number)).encode()
+        yield NODES, json.dumps(node(number, labels={"rack": f"r{number // per_rack:03}"})).encode()
 
 
 def pod(name: str, scheduler: str, *, group: str = "", node: str = "", cpu: str = "1", gpu: int = 1) -> Json:
@@ -168,15 +170,29 @@ def group(name: str, minimum: int) -> tuple[str, bytes]:
     return POD_GROUPS, json.dumps(body).encode()
 
 
-def gangs(count: int, size: int, scheduler: str) -> Iterator[tuple[str, bytes]]:
-    """Yield `count` gangs of `size` pods; size 1 makes single pods without a group."""
+def racked(name: str, minimum: int) -> tuple[str, bytes]:
+    """Return a gang's object that asks for one rack."""
+    body = {
+        "apiVersion": "scheduling.muster.sh/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {"minMember": minimum, "topology": {"required": "rack"}},
+    }
+    return f"/apis/scheduling.muster.sh/v1alpha1/namespaces/{NAMESPACE}/podgroups", json.dumps(body).encode()
+
+
+def gangs(count: int, size: int, scheduler: str, *, one_rack: bool = False) -> Iterator[tuple[str, bytes]]:
+    """Yield `count` gangs of `size` pods; size 1 makes single pods without a group. one_rack: each asks for one."""
     if size > 1:
         for number in range(count):
-            yield group(f"g{number:05}", size)
+            yield (racked if one_rack else group)(f"g{number:05}", size)
     for number in range(count):
         for member in range(size):
             name = f"g{number:05}" if size > 1 else ""
-            yield PODS, json.dumps(pod(f"p{number:05}-{member:05}", scheduler, group=name)).encode()
+            made = pod(f"p{number:05}-{member:05}", scheduler, group="" if one_rack else name)
+            if one_rack:
+                made["metadata"]["labels"][RACKED] = name
+            yield PODS, json.dumps(made).encode()
 
 
 def running(count: int, place: Callable[[int], str]) -> Iterator[tuple[str, bytes]]:

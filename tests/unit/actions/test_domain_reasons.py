@@ -1,0 +1,94 @@
+"""What is said of a gang that rules about domains keep waiting."""
+
+from __future__ import annotations
+
+from scheduler.model.verdict import Verdict
+from scheduler.model.wishes import TopologyWish
+from scheduler.observe.explain import pod_message, sentence
+from tests.unit.framework.world import World, shape, with_plugins
+
+RACK = TopologyWish(required="rack")
+
+
+def racks(**sizes: tuple[int, ...]) -> World:
+    """Nodes of so many GPUs in each rack; those of `none` are in no rack."""
+    w = World(config=with_plugins(["gang", "predicates", "topology"]))
+    for name, nodes in sizes.items():
+        for at, gpu in enumerate(nodes):
+            w.node(f"{name}-{at}", gpu=gpu, labels={"rack": name} if name != "none" else {})
+    return w
+
+
+def gang(w: World, name: str, topology: TopologyWish, *kinds: tuple[int, int], **fields: object) -> None:
+    """A gang of (members, GPUs of each)."""
+    group = w.group(name, sum(count for count, _ in kinds), topology=topology)
+    for number, (count, gpu) in enumerate(kinds):
+        for one in range(count):
+            w.pod(f"{name}-{number}-{one}", shape(gpu=gpu), namespace="ns", group=group.key, **fields)
+
+
+def told(w: World, name: str) -> Verdict:
+    w.session()
+    found = w.verdict(name)
+    assert found is not None
+    return found
+
+
+def test_what_no_domain_could_ever_hold_is_told_with_what_the_largest_lacks_and_the_room_outside() -> None:
+    w = racks(r1=(4, 4), r2=(4,), r3=(4, 2), none=(4, 2))
+    gang(w, "g", RACK, (10, 1))
+    found = told(w, "g")
+    assert found.permanent
+    assert sentence(found) == (
+        "Topology: needs 10 example.com/gpu for 10 members in one rack, never fits: not even an empty rack has room "
+        "for them; the largest, r1, has 8, 2 short; 8 of 10 members would fit in r1 when empty, 6 in r3, 4 in r2; "
+        "2 nodes with room are in no rack"
+    )
+
+
+def test_what_runs_makes_no_difference_to_what_an_empty_domain_has() -> None:
+    w = racks(r1=(4,), none=(4,))
+    w.running("x", "r1-0", shape(gpu=4))
+    w.running("y", "none-0", shape(gpu=4))
+    gang(w, "g", RACK, (6, 1))
+    assert "r1, has 4, 2 short; 4 of 6 members would fit in r1 when empty; 1 node with room" in sentence(told(w, "g"))
+
+
+def test_pieces_that_are_too_small_in_an_empty_domain_are_not_told_as_short() -> None:
+    w = racks(r1=(3, 3), none=(2,))
+    gang(w, "g", RACK, (3, 2))
+    assert "; the largest, r1, has 6; 2 of 3 members would fit in r1 when empty; 1 node" in sentence(told(w, "g"))
+
+
+def test_of_members_of_several_kinds_no_sum_is_told_as_what_fits() -> None:
+    w = racks(r1=(3, 3), none=(2,))
+    gang(w, "g", RACK, (2, 3), (2, 1))
+    assert "; the largest, r1, has 6, 2 short; 1 node with room is in no rack" in sentence(told(w, "g"))
+
+
+def test_the_resource_that_the_largest_domain_lacks_is_named_not_the_one_that_is_scarce_now() -> None:
+    w = World(config=with_plugins(["gang", "predicates", "topology"]))
+    w.node("a", gpu=4, cpu=9000, labels={"rack": "r1"})
+    w.node("b", gpu=4, cpu=9000, labels={"rack": "r2"})
+    w.running("hog", "a", shape(cpu=8500))
+    w.running("other", "b", shape(cpu=8500))
+    group = w.group("g", 6, topology=RACK)
+    for one in range(6):
+        w.pod(f"g-{one}", shape(gpu=1, cpu=1000), namespace="ns", group=group.key)
+    assert "needs 6 example.com/gpu for 6 members in one rack, never fits" in sentence(told(w, "g"))
+
+
+def test_a_rule_that_the_empty_cluster_cannot_keep_is_told_of_the_empty_cluster() -> None:
+    w = racks(r1=(4,), r2=(4,))
+    gang(w, "g", TopologyWish(apart=(("rack", 1),)), (3, 1))
+    assert sentence(told(w, "g")).endswith("an empty cluster has room, but not with at most 1 in each rack")
+
+
+def test_a_node_that_has_room_is_not_counted_as_one_that_lacks_it() -> None:
+    w = racks(r1=(4,), r2=(4,), r3=(1,))
+    w.running("x", "r3-0", shape(gpu=1))
+    gang(w, "g", RACK, (6, 1))
+    assert pod_message(told(w, "g")).startswith(
+        "0/3 nodes are available: 1 Insufficient example.com/gpu, "
+        "2 node(s) didn't satisfy the topology rules of the group. Topology: "
+    )
