@@ -1,7 +1,7 @@
 """What is asked of placement about a gang's sub-groups: which must be completed, which may be chosen, which come later.
 
 Decided here: a part that is begun is completed before others are begun; of the others so many are asked for as the
-minimum lacks, and placement chooses which; a part that nobody needs may be among them, whole or not at all as well. Once
+minimum lacks, and placement chooses which; parts that nobody needs may be among them, whole or not at all as well. Once
 the minimum stands, further parts start as whole units, and only then come single members above the minimums. Members of
 a part that cannot be completed now are not asked about.
 
