@@ -78,7 +78,7 @@ class Topology:
         alone: dict[str, list[str]] = {}
         for part, wish in _wishes(state.group):
             if wish is not None and wish.exclusive and part:
-                alone.setdefault(_key(names[part], wish.exclusive, _at(wish, "exclusive"), view), []).append(part)
+                alone.setdefault(_key(wish, names[part], wish.exclusive, _at(wish, "exclusive"), view), []).append(part)
         for level, parts in alone.items():
             if len(parts) > 1:
                 yield PartsApart(level, tuple(parts))
@@ -86,15 +86,15 @@ class Topology:
     def _rules(self, state: GroupState, part: str, wish: TopologyWish, name: str, view: View) -> Iterator[Wish]:
         required = ""
         if wish.required:
-            required = _key(name, wish.required, wish.field, view)
+            required = _key(wish, name, wish.required, wish.field, view)
             yield WithinDomain(required, required=True, part=part)
         for level, most in wish.at_most:
-            yield FewDomains(_key(name, level, _at(wish, "atMostDomains.level"), view), most, part)
+            yield FewDomains(_key(wish, name, level, _at(wish, "atMostDomains.level"), view), most, part)
         for number, (size, level) in enumerate(wish.segments):
-            yield Sized(_key(name, level, _at(wish, f"segments[{number}].level"), view), size, part)
+            yield Sized(_key(wish, name, level, _at(wish, f"segments[{number}].level"), view), size, part)
         below = tuple(one.path for one in state.group.subgroups if one.above == part)
         for number, (level, most) in enumerate(wish.apart):
-            key = _key(name, level, _at(wish, f"apart[{number}].level"), view)
+            key = _key(wish, name, level, _at(wish, f"apart[{number}].level"), view)
             if not below:
                 yield ApartDomains(key, most, part)
             elif most == 1:
@@ -102,7 +102,7 @@ class Topology:
             else:
                 raise _Unusable(_at(wish, f"apart[{number}].max"), "must be 1 between sub-groups")
         if wish.exclusive:
-            yield from self._barred(state, part, _key(name, wish.exclusive, _at(wish, "exclusive"), view), view)
+            yield from self._barred(state, part, _key(wish, name, wish.exclusive, _at(wish, "exclusive"), view), view)
         for level in self._preferred(wish, name, required, _at(wish, "preferred"), view):
             yield WithinDomain(level, required=False, part=part)
 
@@ -116,7 +116,7 @@ class Topology:
                 return
             first = tree.levels[-1].key
         else:
-            first = _key(name, wish.preferred, field, view)
+            first = _key(wish, name, wish.preferred, field, view)
         for level in (first, *view.topology.wider(first)):
             if level == required or len(view.domains(level)[1]) <= 1:
                 return
@@ -210,14 +210,19 @@ def _named(names: dict[str, str], part: str) -> str:
     return names.get(part, "")
 
 
+_OF_KAI = {"name": "topology", "preferred": "preferredTopologyLevel"}
+
+
 def _at(wish: TopologyWish, field: str) -> str:
     """Return the path of a field beside the one that says what is required."""
-    base, found, _ = wish.field.rpartition(".required")
-    return f"{base}.{field}" if found else wish.field
+    base, found, rest = wish.field.rpartition(".required")
+    if not found:
+        return wish.field
+    return f"{base}.{_OF_KAI.get(field, field) if rest == 'TopologyLevel' else field}"
 
 
-def _key(name: str, level: str, field: str, view: View) -> str:
+def _key(wish: TopologyWish, name: str, level: str, field: str, view: View) -> str:
     found = view.resolve(name, level)
     if isinstance(found, str):
         return found
-    raise _Unusable(field, found.message)
+    raise _Unusable(_at(wish, "name") if found.topology else field, found.message)

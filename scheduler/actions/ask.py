@@ -79,10 +79,10 @@ class Ask:
 
     @cached_property
     def members(self) -> tuple[int, ...]:
-        """How many of each kind are meant when not all are asked for: the first in order that fill the roles."""
+        """How many of each kind are meant when not all are asked for: the first in order that fill roles and parts."""
         if self.total >= sum(len(kind.pods) for kind in self.kinds):
             return tuple(len(kind.pods) for kind in self.kinds)
-        if len(self.kinds) == 1:
+        if len(self.kinds) == 1 and not self.lacking.choices:
             return (self.total,)
         everyone = [pod for kind in self.kinds for pod in kind.pods]
         chosen = {pod.uid for pod in meant(everyone, Needs(self.total, self.roles, self.lacking))}
@@ -126,11 +126,11 @@ def make_ask(
         if isinstance(answer, Verdict):
             return answer
         wishes = answer
-    why = _unkept(state, wishes) or _straddling(session, state, wishes)
+    why = _unkept(state, wishes) or _straddling(session, state, pods, wishes)
     if why is not None:
         return why
     parted = bool(state.group.subgroups)
-    kinds = _kinds(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles), parted=parted)
+    kinds = kinds_of(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles), parted=parted)
     ask = Ask(
         state=state,
         kinds=kinds,
@@ -162,7 +162,8 @@ def relate(session: Session, ask: Ask, *, empty: bool = False) -> Relations | Ve
     return session.relations(members, ask.signature, empty=empty)
 
 
-def _kinds(session: Session, pods: Sequence[Pod], *, keep_roles: bool, parted: bool) -> tuple[Kind, ...]:
+def kinds_of(session: Session, pods: Sequence[Pod], *, keep_roles: bool, parted: bool) -> tuple[Kind, ...]:
+    """Sort pods into interchangeable ones. keep_roles, parted: their roles and their sub-groups tell them apart too."""
     shapes = session.snapshot.shapes
     sorts = session.hooks.sorts(pods, session)
     alone = not (session.has_refusals or keep_roles or parted) and len({pod.shape for pod in pods}) == 1
@@ -204,13 +205,15 @@ def _unkept(state: GroupState, wishes: tuple[Wish, ...]) -> Verdict | None:
     return None
 
 
-def _straddling(session: Session, state: GroupState, wishes: tuple[Wish, ...]) -> Verdict | None:
-    """Return that members run in several domains of a level of which only one is allowed: nobody can join them."""
+def _straddling(session: Session, state: GroupState, pods: Sequence[Pod], wishes: tuple[Wish, ...]) -> Verdict | None:
+    """Return that members run in several domains of a level of which only one is allowed: no pod can join them."""
     if not (state.bound or state.assumed):
         return None
     anchors = anchors_of(session, state)
     for wish in wishes:
         if not isinstance(wish, WithinDomain) or not wish.required:
+            continue
+        if not any(is_under(pod.part, wish.part) for pod in pods):
             continue
         ids, names = session.domains(wish.label)
         own = {int(ids[one.row]): one.row for one in anchors if is_under(one.part, wish.part)}

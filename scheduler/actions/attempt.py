@@ -1,7 +1,9 @@
 """One group's try: its exact minimum, or as many of its members as there is room for, and what is noted when not.
 
-Decided here: that a queue is asked before nodes are, that pods which are being deleted are waited for rather than more
-of them made, and that some have to wait for others (`wants.has_to_wait`). Where members go is decided by placement.
+Decided here: that a queue is asked before nodes are (for fewer members where it does not allow so many that stand each
+for itself), that what is wrong with one sub-group does not hold up such members of others, that pods which are being
+deleted are waited for rather than more of them made, and that some have to wait for others (`wants.has_to_wait`). Where
+members go is decided by placement.
 """
 
 from __future__ import annotations
@@ -28,10 +30,18 @@ _NAMED = 3
 def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Needs, *, each: bool) -> None:
     """Place exactly what is wanted, or (each) as much of it as there is room for; otherwise note what it waits for."""
     ask = make_ask(session, state, pods, wanted, each=each)
+    parts = dict.fromkeys(pod.part for pod in pods)
+    if not isinstance(ask, Ask) and each and len(parts) > 1:
+        for part in parts:
+            attempt(session, state, [pod for pod in pods if pod.part == part], wanted, each=True)
+        return
     if not isinstance(ask, Ask):
         session.reject(state, ask)
         return
     why = session.hooks.allows(state, ask.amounts, session)
+    if why is not None and each and len(pods) > 1:
+        attempt(session, state, pods[: len(pods) // 2], wanted, each=True)
+        return
     if why is not None:
         session.reject(state, why)
         leave(session, Want(ask.for_one() if each else ask, why=why))
@@ -42,12 +52,12 @@ def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Ne
         return
     costlier = _costlier(session, ask, answer)
     if costlier is not None:
-        pods = meant(pods, wanted)
-        if len(pods) == ask.total:
+        cheapest = meant(pods, wanted)
+        if len(cheapest) == len(pods):
             session.reject(state, costlier)
             leave(session, Want(ask, why=costlier))
         else:
-            attempt(session, state, pods, wanted, each=False)
+            attempt(session, state, cheapest, wanted, each=False)
         return
     if defers(session, state, ask):
         return

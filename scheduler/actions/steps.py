@@ -1,15 +1,16 @@
 """What a group that runs asks for next, decision by decision: lost members, parts that have to start, parts that may,
 then single members above the minimums.
 
-Decided here: how much of a surplus one round hands out, that of parts which may start the first that has room does, and
-how the question of a group is asked anew when an earlier answer is only recalled.
+Decided here: how much of a surplus one round hands out, that members which find no room do not hold up those of other
+kinds, that of parts which may start the first that has room does, and how the question of a group is asked anew when an
+earlier answer is only recalled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scheduler.actions.ask import Ask, make_ask
+from scheduler.actions.ask import Ask, kinds_of, make_ask
 from scheduler.actions.attempt import attempt, perform
 from scheduler.actions.gates import gate
 from scheduler.actions.placing import Found, solve
@@ -37,16 +38,27 @@ def repairing(session: Session, state: GroupState) -> Iterator[Step]:
     missing = needs(state)
     pods = by_role(state.waiting, dict(missing.roles), missing.total)
     if pods:
-        yield Step(pods, len(pods), each=True)
+        yield _singly(pods)
 
 
-def surplus(session: Session, state: GroupState) -> tuple[Pod, ...]:
-    """Return the part of the members above the minimum that is handed out in one round."""
+def surplus(session: Session, state: GroupState) -> Iterator[Step]:
+    """Yield the part of the members above the minimum that is handed out in one round; then, where nothing of that has
+    a place, as many of each kind of them."""
     pods = session.remaining(state)
     if state.group.subgroups:
         # What is being bound can still be unwound: nobody joins a part before so many of it are on their nodes.
         pods = singles(make_tree(state.group, placed=(*state.bound, *state.succeeded), waiting=pods))
-    return pods[: max(state.group.min_member, -(-len(pods) // GROWTH_ROUNDS))]
+    if not pods:
+        return
+    size = max(state.group.min_member, -(-len(pods) // GROWTH_ROUNDS))
+    yield _singly(pods[:size])
+    kinds = kinds_of(session, session.hooks.sort_members(pods), keep_roles=False, parted=bool(state.group.subgroups))
+    if len(kinds) > 1:
+        yield from (_singly(kind.pods[:size]) for kind in kinds)
+
+
+def _singly(pods: tuple[Pod, ...]) -> Step:
+    return Step(pods, len(pods), each=True)
 
 
 def next_step(session: Session, state: GroupState) -> Step | None:
@@ -54,10 +66,7 @@ def next_step(session: Session, state: GroupState) -> Step | None:
     first = next(repairing(session, state), None)
     if first is None and state.group.subgroups:
         first = next(units(tree_of(state, placed_of(session, state))), None)
-    if first is not None:
-        return first
-    pods = surplus(session, state)
-    return Step(pods, len(pods), each=True) if pods else None
+    return next(surplus(session, state), None) if first is None else first
 
 
 def asked_again(session: Session, state: GroupState) -> Ask | Verdict | None:
@@ -87,25 +96,29 @@ def take(session: Session, state: GroupState, step: Step) -> None:
 
 def grow(session: Session, state: GroupState) -> None:
     """Start one more part of a group as a whole, else hand out a part of its surplus; note what has no place."""
-    blocked: Step | None = None
-    for step in units(tree_of(state, placed_of(session, state))) if state.group.subgroups else ():
-        if _start(session, state, step):
-            return
-        blocked = blocked or step
-    pods = surplus(session, state)
-    if pods:
-        take(session, state, Step(pods, len(pods), each=True))
-    if blocked is not None:
-        take(session, state, blocked)
+    blocked: list[Step] = []
+    for steps in (
+        units(tree_of(state, placed_of(session, state))) if state.group.subgroups else (),
+        surplus(session, state),
+    ):
+        first: Step | None = None
+        for step in steps:
+            if _start(session, state, step):
+                return
+            first = first or step
+        if first is not None:
+            blocked.append(first)
+    for step in reversed(blocked):
+        take(session, state, step)
 
 
 def _start(session: Session, state: GroupState, step: Step) -> bool:
-    """Place a part of a group as a whole; return whether there was room."""
-    ask = make_ask(session, state, step.pods, needs_of(step))
+    """Place what a step asks for; return whether there was room for any of it."""
+    ask = make_ask(session, state, step.pods, needs_of(step), each=step.each)
     if not isinstance(ask, Ask) or session.hooks.allows(state, ask.amounts, session) is not None:
         return False
     answer = solve(session, ask)
     if not isinstance(answer, Found) or has_to_wait(session, state, ask):
         return False
-    perform(session, ask, answer, each=False)
+    perform(session, ask, answer, each=step.each)
     return True

@@ -154,6 +154,9 @@ def _placeable(session: Session, ask: Ask, rooms: list[Room], relations: Relatio
     wanted = sum(room.wanted for room in rooms)
     if len(rooms) == 1 and not ask.wishes and not relations.rules:
         return min(wanted, rooms[0].total)
+    if ask.roles or ask.lacking.size or ask.lacking.choices:  # else any others are as good as those that are meant
+        meant = tuple(replace(room.kind, pods=room.kind.pods[: room.wanted]) for room in rooms if room.wanted)
+        ask = replace(ask, kinds=meant)
     answer = solve(session, replace(ask, each=True, roles=()))
     return min(wanted, sum(int(counts.sum()) for _, counts in answer.parts)) if isinstance(answer, Found) else 0
 

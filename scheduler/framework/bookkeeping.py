@@ -44,16 +44,21 @@ class Shelf:
 
 
 def asked_by(session: Session, state: GroupState) -> Amounts:
-    """Return what the waiting members of a group ask for in all: nothing while too few are there to start it."""
+    """Return what the waiting members of a group ask for in all: nothing while too few are there to start it.
+
+    A group on which this fails asks for nothing and waits as Misconfigured.
+    """
     shelf = session.cache.shelf
     known = shelf.asks.get(state.key)
     if known is not None and known[0] is state:
         return known[1]
-    counts: dict[str, int] = {}
-    for pod in state.waiting if is_running(state) or membership(state) is None else ():
-        counts[pod.shape] = counts.get(pod.shape, 0) + 1
-    shapes = session.snapshot.shapes
-    found = add(*(scale(shapes[key].requests, count) for key, count in counts.items()))
+    found: Amounts = ()
+    with session.guard(state):
+        counts: dict[str, int] = {}
+        for pod in state.waiting if is_running(state) or membership(state) is None else ():
+            counts[pod.shape] = counts.get(pod.shape, 0) + 1
+        shapes = session.snapshot.shapes
+        found = add(*(scale(shapes[key].requests, count) for key, count in counts.items()))
     shelf.asks[state.key] = (state, found)
     return found
 

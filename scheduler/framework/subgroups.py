@@ -1,8 +1,9 @@
 """What is asked of placement about a gang's sub-groups: which must be completed, which may be chosen, which come later.
 
 Decided here: a part that is begun is completed before others are begun; of the others so many are asked for as the
-minimum lacks, and placement chooses which; once the minimum stands, further parts start as whole units, and only then
-come single members above the minimums. Members of a part that cannot be completed now are not asked about.
+minimum lacks, and placement chooses which; parts that nobody needs may be among them, whole or not at all as well. Once
+the minimum stands, further parts start as whole units, and only then come single members above the minimums. Members of
+a part that cannot be completed now are not asked about.
 
 The tree itself is `model.parts`. Pure values; nothing here knows how a placement is found.
 """
@@ -91,6 +92,21 @@ def _walk(parts: Sequence[Part], least: int, minimums: list[tuple[str, int]], ch
     fresh = tuple(_need_of(part) for part in parts if _is_fresh(part))
     if fresh or more:
         choices.append(Choice(fresh, more))
+    for part in parts:
+        if part not in begun:
+            _spare(part, choices)
+
+
+def _spare(part: Part, choices: list[Choice]) -> None:
+    """Add the parts below one that may start though it does not need them."""
+    if part.lack is None and not part.started:
+        return
+    if not _is_fresh(part):  # else they are in what it needs
+        fresh = tuple(_need_of(below) for below in part.parts if _is_fresh(below))
+        if fresh:
+            choices.append(Choice(fresh, 0))
+    for below in part.parts:
+        _spare(below, choices)
 
 
 def _is_fresh(part: Part) -> bool:
@@ -118,7 +134,10 @@ def _offered(part: Part) -> Iterator[Pod]:
 
 
 def pick(pods: Iterable[Pod], lacking: Lacking, roles: Mapping[str, int], total: int) -> tuple[Pod, ...]:
-    """Return `total` of the pods (or all): first those that begun parts, the cheapest choice and the roles lack."""
+    """Return `total` of the pods (or all): first those that begun parts, the cheapest choice and the roles lack.
+
+    Where that leaves only members of parts that nobody needs, more than `total` if the smallest of these is larger.
+    """
     left = dict(lacking.minimums)
     others: set[str] = set()
     for choice in lacking.choices:
@@ -136,7 +155,14 @@ def pick(pods: Iterable[Pod], lacking: Lacking, roles: Mapping[str, int], total:
             (last if pod.part in others else rest).append(pod)
     needed = [pod for pod in rest if _spend(wanted, pod.role)]
     kept = {pod.uid for pod in needed}
-    return tuple(chosen + needed + [pod for pod in rest if pod.uid not in kept] + last)[:total]
+    sure = chosen + needed + [pod for pod in rest if pod.uid not in kept]
+    if len(sure) >= total or not last or any(choice.least for choice in lacking.choices):
+        return tuple(sure + last)[:total]
+    smallest = min((part for choice in lacking.choices for part in choice.parts), key=lambda part: part.size)
+    whole = pick(last, Lacking(choices=(Choice((smallest,), 1),)), {}, smallest.size)
+    kept = {pod.uid for pod in whole}
+    further = [pod for pod in last if pod.uid not in kept]
+    return tuple(sure + [*whole, *further][: max(total - len(sure), len(whole))])
 
 
 def _spend(wanted: dict[str, int], role: str) -> bool:
@@ -196,13 +222,8 @@ def repairs(state: GroupState, placed: Mapping[str, object] | None = None) -> It
 
 
 def _members(tree: Tree, parts: Iterable[Need]) -> tuple[Pod, ...]:
-    roots = [part.path for part in parts]
-    return tuple(
-        pod
-        for leaf in tree.leaves()
-        if leaf.lack is not None and any(is_under(leaf.path, path) for path in roots)
-        for pod in leaf.waiting
-    )
+    paths = {path for part in parts for path in _paths(part)}
+    return tuple(pod for leaf in tree.leaves() if leaf.path in paths for pod in leaf.waiting)
 
 
 def units(tree: Tree) -> Iterator[Step]:

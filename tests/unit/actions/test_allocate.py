@@ -8,9 +8,10 @@ import pytest
 from scheduler.cluster import feed
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
 from scheduler.model.decisions import Place
+from scheduler.model.resources import amounts
 from scheduler.model.snapshot import NoGood
 from scheduler.model.verdict import Code
-from tests.unit.framework.world import GPU, World, shape, with_plugins
+from tests.unit.framework.world import GPU, World, need, shape, with_plugins
 
 
 def world(**fields: object) -> World:
@@ -156,6 +157,30 @@ def test_no_surplus_is_placed_before_another_gang_has_its_minimum() -> None:
     w.carry_out()
     w.session()
     assert (len(w.placed_of("first")), len(w.placed_of("second"))) == (2, 0)
+
+
+def test_a_large_surplus_member_does_not_hold_up_small_ones_of_its_group() -> None:
+    w = World()
+    w.node("n", gpu=2)
+    group = w.gang("g", 1)
+    w.session()
+    w.carry_out()
+    w.pod("large", shape(gpu=4), group=group.key, index=1)
+    w.pod("small", shape(gpu=1), group=group.key, index=2)
+    w.session(later=1)
+    assert list(w.placed) == ["small"]
+
+
+def test_as_much_of_a_surplus_is_placed_as_the_queue_may_have() -> None:
+    w = World()
+    w.node("n", gpu=16)
+    w.queue("q", limit=amounts(need(gpu=6)))
+    w.gang("g", 4, count=8, queue="q")
+    w.session()
+    assert len(w.placed) == 4
+    w.carry_out()
+    w.session(later=1)
+    assert len(w.placed) == 2
 
 
 def test_elastic_gangs_share_the_surplus() -> None:

@@ -178,6 +178,40 @@ def test_surplus_members_of_a_part_come_after_parts_that_could_start() -> None:
     assert len(w.placed) == 2
 
 
+def test_a_surplus_member_without_room_does_not_hold_up_those_of_other_parts() -> None:
+    w = racks(world(), (1,), (3,))
+    group = w.group("g", 1, **tree(SubGroup("a", 1), SubGroup("b", 1)))
+    members(w, group, "a", 2, gpu=2)
+    members(w, group, "b", 2)
+    w.session()
+    assert sorted(w.placed) == ["a-0", "b-0"]
+    w.carry_out()
+    w.session(later=1)
+    assert list(w.placed) == ["b-1"]
+    assert sentence(told(w, "g")).startswith("Resources: needs 2 example.com/gpu for 1 member")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_part_whose_members_straddle_racks_does_not_hold_up_the_others(lost: bool) -> None:
+    w = racks(world(), (4,), (4,), (4,))
+    group = w.group("g", 3, **tree(SubGroup("a", 3 if lost else 2, topology=RACK), SubGroup("b", 2, topology=RACK)))
+    members(w, group, "a", 3 if lost else 2, gpu=1 if lost else 2)
+    members(w, group, "b", 2)
+    w.session()
+    w.carry_out()
+    w.session(later=1)
+    home = {pod.name: pod.node for pod in w.pods.values()}
+    other = next(node for node in ("r0-0", "r1-0", "r2-0") if node not in home.values())
+    w.running("stray", other, group=group.key, role="a")
+    for name in ("a-1", "a-2", "b-1") if lost else ():
+        w.drop_pod(name)
+    for part in "ab":
+        w.pod(f"{part}-7", shape(gpu=1), namespace="ns", group=group.key, role=part, index=7)
+    w.session(later=1)
+    assert w.placed == {"b-7": home["b-0"]}
+    assert "its running members are in several" in sentence(told(w, "g"))
+
+
 def test_a_tree_of_parts_needs_so_many_of_each_branch() -> None:
     w = racks(world(), (8,))
     parts = (
@@ -189,6 +223,91 @@ def test_a_tree_of_parts_needs_so_many_of_each_branch() -> None:
     members(w, group, "c", 1, gpu=4)
     w.session()
     assert {name.partition("-")[0] for name in w.placed} == {"b", "c"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "least"),
+    [
+        ((SubGroup("in", min_subgroups=0), SubGroup("in/s0", 3)), None),
+        ((SubGroup("in", min_subgroups=0), SubGroup("in/s0", 3), SubGroup("s1", 1)), 1),
+        ((SubGroup("x"), SubGroup("x/in", min_subgroups=0), SubGroup("x/in/s0", 3)), None),
+        ((SubGroup("s0", 3),), 0),
+    ],
+)
+def test_a_part_that_nobody_needs_starts_whole_or_not_at_all(parts: tuple[SubGroup, ...], least: int | None) -> None:
+    w = racks(world(), (2,))
+    group = w.group("g", 1, **tree(*parts, least=least))
+    members(w, group, "s0", 4)
+    members(w, group, "s1", 1, gpu=8)
+    for _ in range(2):
+        w.session(later=1)
+        assert w.placed == {}
+        w.carry_out()
+    w.node("r1-0", gpu=1, labels={"rack": "r1"})
+    w.session(later=1)
+    assert sorted(w.placed) == ["s0-0", "s0-1", "s0-2"]
+    assert [place.minimum for place in w.places] == [3]
+
+
+def test_beside_a_part_that_starts_another_below_it_that_it_does_not_need_is_whole_or_absent() -> None:
+    w = racks(world(), (3,))
+    parts = (
+        SubGroup("p"), SubGroup("p/in", min_subgroups=0), SubGroup("p/in/s0", 3), SubGroup("p/s1", 1),
+    )  # fmt: skip
+    group = w.group("g", 3, **tree(*parts))
+    members(w, group, "s0", 3)
+    members(w, group, "s1", 1)
+    w.session()
+    assert w.placed == {}, "a minimum of three needs s1 and the three of s0"
+    w.node("r1-0", gpu=1, labels={"rack": "r1"})
+    w.session(later=1)
+    assert len(w.placed) == 4
+
+
+def test_parts_that_may_start_below_a_part_that_starts_later_are_whole_too() -> None:
+    w = racks(world(), (4,))
+    parts = (
+        SubGroup("a", 1), SubGroup("p"), SubGroup("p/in", min_subgroups=0), SubGroup("p/in/s0", 3), SubGroup("p/s1", 1),
+    )  # fmt: skip
+    group = w.group("g", 1, **tree(*parts, least=1))
+    members(w, group, "a", 1)
+    members(w, group, "s0", 3)
+    members(w, group, "s1", 1)
+    found: list[list[str]] = []
+    for _ in range(4):
+        w.session(later=1)
+        found.append(sorted(w.placed))
+        w.carry_out()
+    assert sorted(found[0] + found[1]) == ["a-0", "s1-0"]
+    assert found[2:] == [[], []]
+    w.node("r1-0", gpu=1, labels={"rack": "r1"})
+    w.session(later=1)
+    assert sorted(w.placed) == ["s0-0", "s0-1", "s0-2"]
+
+
+def test_what_a_part_needs_that_may_start_is_told_as_a_whole() -> None:
+    w = racks(world(), (2,))
+    group = w.group("g", 1, **tree(SubGroup("s0", 3), least=0))
+    members(w, group, "s0", 3)
+    w.session()
+    assert sentence(told(w, "g")) == (
+        "Resources: needs 3 example.com/gpu for 3 members, never fits: "
+        "all eligible nodes together have 2 example.com/gpu"
+    )
+
+
+def test_members_that_would_not_help_are_not_said_to_fit() -> None:
+    w = racks(world(), (1, 1))
+    parts = (SubGroup("in", min_subgroups=0), SubGroup("in/s0", 1), SubGroup("in/s1", 1), SubGroup("s2", 1))
+    group = w.group("g", 1, **tree(*parts))
+    members(w, group, "s0", 1)
+    members(w, group, "s1", 1)
+    members(w, group, "s2", 1, gpu=2)
+    w.node("r1-0", gpu=2, labels={"rack": "r1"})
+    w.running("hog", "r1-0", shape(gpu=2))
+    w.session()
+    assert sentence(told(w, "g")).startswith("Fragmented: needs 2 example.com/gpu for 1 member, ")
+    assert sentence(told(w, "g")).endswith("0 of 1 member would fit now")
 
 
 @pytest.mark.parametrize(
