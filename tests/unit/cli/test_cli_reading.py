@@ -234,7 +234,9 @@ def test_a_gang_without_an_owner_holds_as_one(muster: CliRunner, server: Threade
         (told,) = json.loads(_run(muster, "why", "group/next", "-o", "json", "--namespace", "cpus").stdout)
     finally:
         for name in pods:
-            rest.delete(f"/api/v1/namespaces/cpus/pods/{name}")
+            rest.delete(f"/api/v1/namespaces/cpus/pods/{name}", grace=0)
+        for name in ("seg", "next"):
+            rest.delete(f"{groups}/{name}")
     (resource,) = told["resources"]
     assert resource["holders"] == [{"holder": "cpus/seg", "pods": 3, "amount": "12", "nodes": ["n1", "n2"]}]
 
