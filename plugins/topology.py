@@ -126,7 +126,7 @@ class Topology:
         """Yield the domains in which others are exclusive, also where there are none."""
         rows = {node: row for row, node in enumerate(view.snapshot.table.names)}
         ids, _ = view.domains(level)
-        taken: set[int] = set()
+        taken: dict[int, set[str]] = {}
         for other in self._exclusive:
             if other.key == state.key or _same_set(other, state):
                 continue
@@ -135,16 +135,18 @@ class Topology:
                     continue
                 if view.resolve(wish.name or _name_of(other.group), wish.exclusive) != level:
                     continue
-                nodes = [node for pod, node in _there(other, view) if is_under(pod.part, path)]
-                taken.update(int(ids[rows[node]]) for node in nodes if node in rows)
+                for pod, node in _there(other, view):
+                    if is_under(pod.part, path) and node in rows:
+                        taken.setdefault(int(ids[rows[node]]), set()).add(pod.uid)
         mine = _set_of(state)
         for pod in self._singles:
             if pod.wish is None or (mine is not None and mine == (pod.namespace, pod.wish.podset)):
                 continue
             if pod.node in rows and view.resolve(pod.wish.wish.name, pod.wish.wish.exclusive) == level:
-                taken.add(int(ids[rows[pod.node]]))
-        taken.discard(-1)
-        yield Barred(level, tuple(sorted(taken)), part)
+                taken.setdefault(int(ids[rows[pod.node]]), set()).add(pod.uid)
+        taken.pop(-1, None)
+        domains = tuple(sorted(taken))
+        yield Barred(level, domains, part, tuple(frozenset(taken[domain]) for domain in domains))
 
 
 def _wishes(group: PodGroup) -> Iterator[tuple[str, TopologyWish | None]]:

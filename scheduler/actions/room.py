@@ -1,7 +1,7 @@
 """The question to placement who has to go: candidates as residents, rights as rows.
 
 Decided here: what is asked with the candidates gone. What members may ask of other pods (ports, affinity, spread,
-volumes) is asked again for each set of victims; amounts alone need no second question.
+volumes), and which domains others bar, is asked again for each set of victims; amounts alone need no second question.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from scheduler.actions.ask import Ask, relate
 from scheduler.actions.candidates import Candidate
 from scheduler.actions.placing import problem_of
 from scheduler.actions.rights import Rights
+from scheduler.framework.protocols import Barred
 from scheduler.framework.relations import Relations
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
@@ -56,14 +57,13 @@ def room_for(session: Session, ask: Ask, rights: Rights) -> Room | None:
         relations = relate(session, ask)
         if isinstance(relations, Verdict):
             return None
-        problem = (
-            _lasting(problem_of(session, ask, relations)) if not relations else _without(session, ask, pods, owners)
-        )
+        again = bool(relations) or _opened(ask, pods) is not ask
+        problem = _without(session, ask, pods, owners) if again else _lasting(problem_of(session, ask, relations))
     if problem is None:
         return None
     refine = None
     extras: dict[str, NDArray[np.int64]] = {}
-    if relations:
+    if again:
         extras = _extras(session, problem, pods, relations)
         problem = _less(session, problem, pods, extras)
         refine = _refined(session, ask, pods, owners, problem)
@@ -74,8 +74,26 @@ def room_for(session: Session, ask: Ask, rights: Rights) -> Room | None:
         first += len(one.pods)
     residents = residents_of(session, problem, pods, extras)
     gangs = tuple(gang_of(one, numbers[one.running.key]) for one in rights.candidates)
-    rows = (*rows_of(session, problem, rights, numbers, pods), *_in_the_way(ask, relations, pods))
+    rows = (
+        *rows_of(session, problem, rights, numbers, pods),
+        *_in_the_way(ask, relations, pods),
+        *_barring(session, ask, pods),
+    )
     return Room(VictimProblem(problem, residents, gangs, rows, refine), pods, owners)
+
+
+def _opened(ask: Ask, gone: Sequence[Pod]) -> Ask:
+    """Return the ask without the bars on domains that all go with these pods; the same one where there are none."""
+    uids = {pod.uid for pod in gone}
+    wishes = tuple(_open(wish, uids) if isinstance(wish, Barred) else wish for wish in ask.wishes)
+    return ask if wishes == ask.wishes else replace(ask, wishes=wishes)
+
+
+def _open(wish: Barred, gone: set[str]) -> Barred:
+    if not wish.until:
+        return wish
+    kept = [(domain, pods) for domain, pods in zip(wish.domains, wish.until, strict=True) if not pods <= gone]
+    return replace(wish, domains=tuple(domain for domain, _ in kept), until=tuple(pods for _, pods in kept))
 
 
 def _without(session: Session, ask: Ask, pods: Sequence[Pod], owners: Sequence[Running]) -> PlacementProblem | None:
@@ -86,7 +104,9 @@ def _without(session: Session, ask: Ask, pods: Sequence[Pod], owners: Sequence[R
     with session.statement() as statement:
         statement.evict([(running, tuple(part)) for running, part in parts.values()], "")
         relations = relate(session, ask)
-        return None if isinstance(relations, Verdict) else _lasting(problem_of(session, ask, relations))
+        if isinstance(relations, Verdict):
+            return None
+        return _lasting(problem_of(session, _opened(ask, pods), relations))
 
 
 def _lasting(problem: PlacementProblem) -> PlacementProblem:
@@ -147,6 +167,20 @@ def _in_the_way(ask: Ask, relations: Relations, pods: Sequence[Pod]) -> Iterator
     for bar in relations.bars:
         if bar.until and bar.nodes.all() and _needed(ask, bar.kind):
             yield from (MustFree(((number[uid], 1),), 1) for uid in bar.until if uid in number)
+
+
+def _barring(session: Session, ask: Ask, pods: Sequence[Pod]) -> Iterator[MustFree]:
+    """Yield a row for those who bar a domain and could go: they count wherever in it they hold something, and have to
+    go when it is the only one that can be opened for the group."""
+    number = {pod.uid: n for n, pod in enumerate(pods)}
+    for wish in (wish for wish in ask.wishes if isinstance(wish, Barred)):
+        able = [holders for holders in wish.until if holders <= number.keys()]
+        outside = ~np.isin(session.domains(wish.label)[0], wish.domains)
+        free = any(bool((session.fit(kind.shape).mask & outside).any()) for kind in ask.kinds)
+        only = len(able) == 1 and not wish.part and not free
+        for holders in able:
+            amounts = tuple((number[uid], 1) for uid in sorted(holders))
+            yield MustFree(amounts, len(amounts) if only else 0)
 
 
 def _needed(ask: Ask, kind: int) -> bool:

@@ -126,11 +126,16 @@ async def events(client: ApiClient, names: tuple[str, ...], *, guess: bool) -> l
 
 def served(pods: list[tuple[Pod, Shape]], names: tuple[str, ...], *, guess: bool) -> list[feed.Event]:
     """Return the pods as events, those that Muster serves marked."""
+    events: list[feed.Event] = [feed.ShapeSet(shape) for shape in {shape.key: shape for _, shape in pods}.values()]
+    return events + [feed.PodSet(pod) for pod, _ in marked(pods, names, guess=guess)]
+
+
+def marked(pods: list[tuple[Pod, Shape]], names: tuple[str, ...], *, guess: bool) -> list[tuple[Pod, Shape]]:
+    """Return the pods, those that Muster serves as such."""
     known = frozenset(names)
     if guess:
         known |= {pod.scheduler_name for pod, _ in pods if pod.group} - {OTHERS}
-    events: list[feed.Event] = [feed.ShapeSet(shape) for shape in {shape.key: shape for _, shape in pods}.values()]
-    return events + [feed.PodSet(replace(pod, ours=pod.scheduler_name in known)) for pod, _ in pods]
+    return [(replace(pod, ours=pod.scheduler_name in known), shape) for pod, shape in pods]
 
 
 async def _lesser(

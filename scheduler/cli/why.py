@@ -7,7 +7,7 @@ Works with a read-only kubeconfig and without a running scheduler.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,13 +69,18 @@ def explain(
             what = {"any": "no group and no pod", "pod": "no pod", "group": "no group"}[_KINDS[kind]]
             complain(f"namespace {where} has {what} {name}")
             return NOT_FOUND
-        told = [await _facts(client, state, pod, found) for state, pod in chosen]
-        for facts, (state, pod) in zip(told, chosen, strict=True):
-            facts |= await _outlook(client, settings, state, guess=config is None)
-            if state is not None and pod is not None and any(one.uid == pod.uid for one in state.strays):
-                facts["now"] = words.sentence(stray(state, pod))
-        for facts, (state, pod) in zip(told, chosen, strict=True) if by_node else ():
-            facts |= await _by_node(client, state, pod)
+        guess, shapes = config is None, {shape.key: shape for _, shape in found}
+        told = []
+        for state, pod in chosen:
+            facts = _facts(state, pod)
+            if state is not None:
+                facts |= await _scarce(client, settings, state, str(facts["reason"]), shapes, guess=guess)
+                facts |= await _outlook(client, settings, state, guess=guess)
+                if pod is not None and any(one.uid == pod.uid for one in state.strays):
+                    facts["now"] = words.sentence(stray(state, pod))
+            if by_node:
+                facts |= await _by_node(client, state, pod)
+            told.append(facts)
         tell(told, output, _tell)
         return OK
 
@@ -95,9 +100,7 @@ def _choose(
     return [(by_key.get(group_key(pod, known)), pod) for pod in pods if pod.name == name]
 
 
-async def _facts(
-    client: ApiClient, state: GroupState | None, pod: Pod | None, namespaced: list[tuple[Pod, Shape]]
-) -> Facts:
+def _facts(state: GroupState | None, pod: Pod | None) -> Facts:
     facts: Facts = {}
     alone = state is None or state.group.dialect == "pod"
     if pod is not None:
@@ -121,7 +124,6 @@ async def _facts(
         problems = [f"{problem.field}: {problem.message}" for problem in state.group.problems]
         facts |= {"problems": problems} if problems else {}
         facts |= {} if alone else {"members": [_member(one) for one in reading.members_of(state)]}
-        facts |= await _scarce(client, state, str(facts["reason"]), dict(_shapes(namespaced)))
     return facts
 
 
@@ -155,12 +157,19 @@ def _reason(state: GroupState | None, pod: Pod | None) -> str:
     return reason
 
 
-def _shapes(pods: Iterable[tuple[Pod, Shape]]) -> Iterable[tuple[str, Shape]]:
-    return ((shape.key, shape) for _, shape in pods)
+async def _scarce(
+    client: ApiClient,
+    settings: SchedulerConfiguration,
+    state: GroupState,
+    reason: str,
+    shapes: Mapping[str, Shape],
+    *,
+    guess: bool,
+) -> Facts:
+    """Return who holds each resource of which less is free, where the waiting members may run, than they want.
 
-
-async def _scarce(client: ApiClient, state: GroupState, reason: str, shapes: Mapping[str, Shape]) -> Facts:
-    """Return who holds each resource of which less is free, where the waiting members may run, than they want."""
+    Pods of one group that is served hold as one. guess: nobody said which scheduler names are served.
+    """
     if not state.waiting:
         return {}
     try:
@@ -170,22 +179,25 @@ async def _scarce(client: ApiClient, state: GroupState, reason: str, shapes: Map
             raise
         note(f"who holds what is not shown: {error}")
         return {}
+    everyone = picture.marked(everyone, _served_names(settings, state, guess=guess), guess=guess)
     rows = scarce([shapes[pod.shape] for pod in state.waiting], nodes, everyone, reason)
     return {"resources": rows} if rows else {}
 
 
-async def _outlook(
-    client: ApiClient, settings: SchedulerConfiguration, state: GroupState | None, *, guess: bool
-) -> Facts:
+def _served_names(settings: SchedulerConfiguration, state: GroupState, *, guess: bool) -> tuple[str, ...]:
+    """Return the scheduler names that are served; where nobody said which (`guess`), also that of who waits."""
+    waiting = state.waiting if guess else ()
+    return (*settings.scheduler_names, *sorted({pod.scheduler_name for pod in waiting}))
+
+
+async def _outlook(client: ApiClient, settings: SchedulerConfiguration, state: GroupState, *, guess: bool) -> Facts:
     """Return what a session on the whole cluster says about a group that waits.
 
     guess: nobody said which scheduler names are served.
     """
-    if state is None or not state.waiting:
+    if not state.waiting:
         return {}
-    names = settings.scheduler_names
-    if guess:
-        names = (*names, *sorted({pod.scheduler_name for pod in state.waiting}))
+    names = _served_names(settings, state, guess=guess)
     try:
         snapshot = await picture.read(client, names, guess=guess)
     except ApiError as error:

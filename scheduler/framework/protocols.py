@@ -161,11 +161,16 @@ class PartsApart:
 
 @dataclass(frozen=True, slots=True)
 class Barred:
-    """No member runs in one of these domains (numbers) of a level."""
+    """No member runs in one of these domains (numbers) of a level.
+
+    until: for each of the domains, the pods (uid) on nodes or about to be that bar it: it is open when they are gone;
+    () = nobody's going opens any.
+    """
 
     label: str
     domains: tuple[int, ...]
     part: str = ""
+    until: tuple[frozenset[str], ...] = field(default=(), compare=False)
 
 
 Wish: TypeAlias = WithinDomain | ApartDomains | FewDomains | Sized | PartsApart | Barred

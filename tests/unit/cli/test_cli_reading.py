@@ -216,6 +216,29 @@ def test_why_reads_well(muster: CliRunner) -> None:
     assert ["default/hog", "3", "3", "n1,", "n2"] in [line.split() for line in text.splitlines()]
 
 
+def test_a_gang_without_an_owner_holds_as_one(muster: CliRunner, server: ThreadedServer) -> None:
+    rest = Rest(server.url, token="")
+    rest.create("/api/v1/namespaces", {"metadata": {"name": "cpus"}})
+    groups = "/apis/scheduling.muster.sh/v1alpha1/namespaces/cpus/podgroups"
+    pods = {"seg-0": "n1", "seg-1": "n1", "seg-2": "n2", "next-0": ""}
+    for name in ("seg", "next"):
+        rest.create(groups, {"metadata": {"name": name}, "spec": {"minMember": 1}})
+    for name, node in pods.items():
+        meta = {"name": name, "annotations": {"scheduling.muster.sh/pod-group": name.partition("-")[0]}}
+        cpu = {"limits": {"cpu": "4" if node else "8"}}
+        spec: Json = {"schedulerName": "muster", "containers": [{"name": "c", "image": "x", "resources": cpu}]}
+        if node:
+            spec["nodeName"] = node
+        rest.create("/api/v1/namespaces/cpus/pods", {"metadata": meta, "spec": spec})
+    try:
+        (told,) = json.loads(_run(muster, "why", "group/next", "-o", "json", "--namespace", "cpus").stdout)
+    finally:
+        for name in pods:
+            rest.delete(f"/api/v1/namespaces/cpus/pods/{name}")
+    (resource,) = told["resources"]
+    assert resource["holders"] == [{"holder": "cpus/seg", "pods": 3, "amount": "12", "nodes": ["n1", "n2"]}]
+
+
 def test_why_of_a_pod_tells_its_gang(muster: CliRunner) -> None:
     (told,) = json.loads(_run(muster, "why", "pod/train-1", "-o", "json").stdout)
     assert (told["pod"], told["group"], told["reason"]) == ("default/train-1", "default/train", WORDS)
