@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -135,3 +135,64 @@ def _check(w: World, group: PodGroup, least: int) -> None:
     assert not starts or sum(part.met for part in after.parts) >= least
     for old, new in zip(before.parts, after.parts, strict=True):
         assert old.started or not new.started or new.met, "a part that starts is whole"
+
+
+Leaf = tuple[int, int]
+Branch = tuple[int | None, list[Leaf]]
+
+
+@st.composite
+def forests(draw: st.DrawFn) -> tuple[list[Branch], int | None, int, list[int]]:
+    """Branches (how many of their parts start, None: all; parts: minimum, members), how many of these start, the
+    minimum of members, GPUs that are there in each session."""
+    leaf = st.tuples(st.integers(1, 3), st.integers(1, 3))
+    leaves = st.lists(leaf, min_size=1, max_size=2)
+    branches = draw(st.lists(st.tuples(st.sampled_from((None, 0, 1)), leaves), min_size=1, max_size=3))
+    least = draw(st.none() | st.integers(0, len(branches)))
+    return branches, least, draw(st.integers(1, 4)), draw(st.lists(st.integers(0, 4), min_size=1, max_size=3))
+
+
+@settings(quick, max_examples=150)
+@given(forests())
+def test_parts_of_parts_start_whole_as_soon_as_there_is_room(
+    forest: tuple[list[Branch], int | None, int, list[int]],
+) -> None:
+    branches, least, minimum, gpus = forest
+    w = World(config=with_plugins(["gang", "predicates", "topology"]), check=True)
+    made: list[SubGroup] = []
+    for number, (few, leaves) in enumerate(branches):
+        made.append(SubGroup(f"b{number}", 0, few))
+        made.extend(SubGroup(f"b{number}/s{at}", one) for at, (one, _) in enumerate(leaves))
+    group = w.group("g", minimum, subgroups=tuple(made), min_subgroups=least)
+    for number, (_, leaves) in enumerate(branches):
+        for at, (_, count) in enumerate(leaves):
+            for index in range(count):
+                w.pod(f"b{number}-{at}-{index}", shape(gpu=1), group=group.key, role=f"b{number}/s{at}", index=index)
+    for number, more in enumerate(gpus):
+        w.node(f"n{number}", gpu=more)
+        w.session(later=1)
+        assert w.snapshot is not None
+        state = w.snapshot.groups[group.key]
+        after = tree_of(state, {f"uid-{name}": "" for name in w.placed})
+        assert all(part.met or not part.started for top in after.parts for part in (top, *top.parts))
+        if not state.bound:
+            assert bool(w.placed) == _could_start(branches, least, minimum, sum(gpus[: number + 1]))
+        w.carry_out()
+
+
+def _could_start(branches: list[Branch], least: int | None, minimum: int, gpus: int) -> bool:
+    """By trying every number of members of each part."""
+    ranges = [[0, *range(one, count + 1)] for _, leaves in branches for one, count in leaves]
+    for counts in product(*ranges):
+        if not minimum <= sum(counts) <= gpus:
+            continue
+        left = iter(counts)
+        met: list[bool] = []
+        whole = True
+        for few, leaves in branches:
+            there = [next(left) > 0 for _ in leaves]
+            met.append(sum(there) >= (len(leaves) if few is None else few))
+            whole = whole and (met[-1] or not any(there))
+        if whole and sum(met) >= (len(branches) if least is None else least):
+            return True
+    return False
