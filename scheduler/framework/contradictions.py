@@ -1,7 +1,7 @@
 """Rules about domains that no cluster could keep together: at most so many in each domain, and all in too few of them.
 
 Decided here: only what follows from the rules and the minimums is a contradiction. What depends on which nodes there
-are is not, since other nodes can help.
+are is not, since other nodes can help; nor what is asked of a part that others can start instead of.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def contradiction(
 ) -> tuple[ApartDomains | PartsApart, str] | None:
     """Return the first rule that keeps members or parts apart which another rule contradicts, and how; else None."""
     for wish in wishes:
-        if isinstance(wish, ApartDomains):
+        if isinstance(wish, ApartDomains) and _has_to_start(wish.part, group):
             why = _of_members(group, wish, wishes, domains)
         elif isinstance(wish, PartsApart):
             why = _of_parts(group, wish, wishes, domains)
@@ -52,6 +52,8 @@ def _of_parts(group: PodGroup, wish: PartsApart, wishes: Sequence[Wish], domains
     siblings = [one for one in group.subgroups if one.above == part]
     own = next((one.min_subgroups for one in group.subgroups if one.path == part), group.min_subgroups)
     least = len(siblings) if own is None else own
+    if not _has_to_start(part, group):
+        return ""
     # Those that need nothing, or that may be anywhere, count first.
     least -= sum(one.path not in wish.parts or not _starts(one, group) for one in siblings)
     for most, rule in _confined(wish.label, part, wishes, domains):
@@ -60,6 +62,18 @@ def _of_parts(group: PodGroup, wish: PartsApart, wishes: Sequence[Wish], domains
             wanted = f"{least} sub-groups start together, each in a {level} of its own"
             return f"{wanted}, which leaves room for {most}, by {rule}"
     return ""
+
+
+def _has_to_start(part: str, group: PodGroup) -> bool:
+    """Whether the minimum of the group takes a part: where some of several suffice, the others can start instead."""
+    while part:
+        above = part.rpartition("/")[0]
+        siblings = [one for one in group.subgroups if one.above == above]
+        least = next((one.min_subgroups for one in group.subgroups if one.path == above), group.min_subgroups)
+        if least is not None and least < len(siblings):
+            return False
+        part = above
+    return True
 
 
 def _starts(part: SubGroup, group: PodGroup) -> bool:

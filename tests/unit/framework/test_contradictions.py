@@ -11,8 +11,11 @@ from scheduler.observe.explain import sentence
 from tests.unit.framework.world import World, shape, with_plugins
 
 
-def said(topology: TopologyWish | None, least: int, *parts: SubGroup, needed: int | None = None) -> str:
-    """What is said of a gang in four racks of two blocks, with 8 GPUs each; "" when it is placed."""
+def said(
+    topology: TopologyWish | None, least: int, *parts: SubGroup, needed: int | None = None, later: bool = False
+) -> str:
+    """What is said of a gang in four racks of two blocks, with 8 GPUs each; "" when it is placed. later: what is said
+    of the rest of it, once its minimum is placed, does not count."""
     w = World(config=with_plugins(["gang", "predicates", "topology"]))
     w.topology("fabric", ("block", "block"), ("rack", "rack"), ("host", "kubernetes.io/hostname"))
     for number in range(4):
@@ -25,7 +28,7 @@ def said(topology: TopologyWish | None, least: int, *parts: SubGroup, needed: in
             w.pod(f"{part}-{number}", shape(gpu=1), namespace="ns", group=group.key, role=part)
     w.session()
     found = w.verdict("g")
-    if found is None:
+    if found is None or (later and w.placed):
         assert len(w.placed) >= least
         return ""
     assert found.code is Code.BAD_CONSTRAINTS, sentence(found)
@@ -69,6 +72,12 @@ def test_the_part_that_is_meant_is_named_by_its_field() -> None:
     says = "spec.subGroups[1].topology.apart[0]: at most 1 in each rack leaves room for 1 of 2, by required rack"
     assert said(fabric(required="rack"), 4, SubGroup("a", 2), b) == says
     assert said(fabric(required="block"), 4, SubGroup("a", 2), b) == ""
+
+
+def test_a_part_that_cannot_start_does_not_stop_those_that_can_instead() -> None:
+    b = SubGroup("b", 2, topology=TopologyWish(required="rack", apart=(("rack", 1),)))
+    assert said(None, 2, SubGroup("a", 2), b).endswith("leaves room for 1 of 2, by required rack")
+    assert said(None, 2, SubGroup("a", 2), b, needed=1, later=True) == ""
 
 
 @pytest.mark.parametrize(("needed", "bad"), [(None, True), (2, True), (1, False)])
