@@ -82,7 +82,9 @@ def _of_domains(
     level = session.level_name(wish.label)
     meant = [rooms[number] for number in ask.numbers(wish.part)]
     wanted, needed = sum(room.wanted for room in meant), _needed(meant, resource)
+    roles = {room.kind.role for room in meant}
     facts: dict[str, Fact] = {"level": level, "subgroup": wish.part, "members": wanted, "needed": needed}
+    facts["role"] = roles.pop() if len(roles) == 1 else ""
     eligible = np.logical_or.reduce([room.mask for room in meant])
     labelled = ids >= 0
     outside = eligible & ~labelled & np.logical_or.reduce([room.each > 0 for room in meant])

@@ -66,6 +66,17 @@ def test_of_members_of_several_kinds_no_sum_is_told_as_what_fits() -> None:
     assert "; the largest, r1, has 6, 2 short; 1 node with room is in no rack" in sentence(told(w, "g"))
 
 
+def test_members_of_several_roles_are_not_called_members_of_one() -> None:
+    for size in (4, 6):  # the second could ever be held
+        w = racks(r1=(size,), none=(4,))
+        w.running("x", "r1-0", shape(gpu=2))
+        group = w.group("g", 5, topology=RACK, roles={"a": 1, "b": 4})
+        for number in range(5):
+            role = "a" if number == 0 else "b"
+            w.pod(f"g-{number}", shape(gpu=1), namespace="ns", group=group.key, role=role)
+        assert "needs 5 example.com/gpu for 5 members in one rack" in sentence(told(w, "g"))
+
+
 def test_the_resource_that_the_largest_domain_lacks_is_named_not_the_one_that_is_scarce_now() -> None:
     w = World(config=with_plugins(["gang", "predicates", "topology"]))
     w.node("a", gpu=4, cpu=9000, labels={"rack": "r1"})
