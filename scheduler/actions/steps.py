@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from scheduler.actions.ask import Ask, kinds_of, make_ask
-from scheduler.actions.attempt import attempt, perform
+from scheduler.actions.attempt import attempt, defers, perform
 from scheduler.actions.gates import gate
 from scheduler.actions.placing import Found, solve
-from scheduler.actions.wants import GROWTH_ROUNDS, has_to_wait
+from scheduler.actions.wants import GROWTH_ROUNDS
 from scheduler.framework.gangs import Needs, by_role, is_running, needs, startable
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import Step, repairs, singles, units
@@ -95,7 +95,10 @@ def take(session: Session, state: GroupState, step: Step) -> None:
 
 
 def grow(session: Session, state: GroupState) -> None:
-    """Start one more part of a group as a whole, else hand out a part of its surplus; note what has no place."""
+    """Start one more part of a group as a whole, else hand out a part of its surplus; note what has no place.
+
+    Where something has a place that must be left to others first, the group comes again once that is settled.
+    """
     blocked: list[Step] = []
     for steps in (
         units(tree_of(state, placed_of(session, state))) if state.group.subgroups else (),
@@ -108,17 +111,20 @@ def grow(session: Session, state: GroupState) -> None:
             first = first or step
         if first is not None:
             blocked.append(first)
+    if state.key in session.deferred:
+        return
     for step in reversed(blocked):
         take(session, state, step)
 
 
 def _start(session: Session, state: GroupState, step: Step) -> bool:
-    """Place what a step asks for; return whether there was room for any of it."""
+    """Place what a step asks for; return whether there was room for any of it, and nobody to wait for."""
     ask = make_ask(session, state, step.pods, needs_of(step), each=step.each)
     if not isinstance(ask, Ask) or session.hooks.allows(state, ask.amounts, session) is not None:
         return False
     answer = solve(session, ask)
-    if not isinstance(answer, Found) or has_to_wait(session, state, ask):
+    if not isinstance(answer, Found) or defers(session, state, ask):
         return False
+    session.deferred.pop(state.key, None)
     perform(session, ask, answer, each=step.each)
     return True
