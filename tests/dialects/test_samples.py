@@ -1,4 +1,4 @@
-"""The sample queues are read without a problem, and both trees say the same."""
+"""The sample queues are read without a problem, and their trees say the same."""
 
 from __future__ import annotations
 
@@ -34,3 +34,13 @@ def test_the_samples_are_two_teams_with_half_of_the_gpus_each(name: str) -> None
     assert [queue.problems for queue in found.values()] == [(), (), ()]
     assert found["inference"].guarantee == (("example.com/gpu", 1),)
     assert {found[one].limit for one in ("research", "inference")} == {(("example.com/gpu", 8),)}
+
+
+def test_the_tree_of_kai_says_the_same_of_its_own_gpus() -> None:
+    found = queues("kai-queues.yaml")
+    assert {one: dict(queue.deserved)["nvidia.com/gpu"] for one, queue in found.items()} == {
+        "research": 4, "inference": 4, "default": 0,
+    }  # fmt: skip
+    assert {dict(found[one].limit)["nvidia.com/gpu"] for one in ("research", "inference")} == {8}
+    assert found["inference"].priority > found["research"].priority
+    assert [queue.problems for queue in found.values()] == [(), (), ()]
