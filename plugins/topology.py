@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from plugins.exclusive import Claims, exclusive_wishes
 from scheduler.framework.contradictions import contradiction
 from scheduler.framework.protocols import (
     ApartDomains,
@@ -21,7 +22,6 @@ from scheduler.framework.protocols import (
     WithinDomain,
 )
 from scheduler.framework.registry import Arguments
-from scheduler.framework.subgroups import is_under
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Pod
 from scheduler.model.verdict import Code, Verdict, verdict
@@ -42,18 +42,26 @@ class Topology:
     name = "topology"
 
     def __init__(self, arguments: Arguments) -> None:
-        self._exclusive: list[GroupState] = []
+        self._exclusive: dict[str, GroupState] = {}
         self._seen: object = None
         self._singles: list[Pod] = []
+        self._claims: Claims | None = None
 
     def on_session(self, view: View) -> None:
         """Collect the groups, and the running single pods, that are exclusive somewhere."""
-        self._exclusive = [state for state in view.snapshot.groups.values() if any(_levels(state.group))]
+        self._exclusive = {key: state for key, state in view.snapshot.groups.items() if any(exclusive_wishes(state))}
         singles = view.snapshot.singles
         if singles is not self._seen:
             self._seen = singles
             pods = (pod for pod, _ in singles.values())
             self._singles = [pod for pod in pods if pod.wish is not None and pod.wish.wish.exclusive]
+        self._claims = Claims(self._exclusive, self._singles, view) if self._exclusive else None
+
+    def on_place(self, members: tuple[tuple[Pod, int], ...], view: View, *, undone: bool) -> None:
+        """Bring up to date who holds which domain for itself."""
+        if self._claims is not None:
+            for pod, row in members:
+                self._claims.placed(pod, row, view, undone=undone)
 
     def wishes(self, state: GroupState, view: View) -> tuple[Wish, ...] | Verdict:
         """Return the rules about domains of the group and of its sub-groups."""
@@ -102,7 +110,9 @@ class Topology:
             else:
                 raise _Unusable(_at(wish, f"apart[{number}].max"), "must be 1 between sub-groups")
         if wish.exclusive:
-            yield from self._barred(state, part, _key(wish, name, wish.exclusive, _at(wish, "exclusive"), view), view)
+            level = _key(wish, name, wish.exclusive, _at(wish, "exclusive"), view)
+            domains, holders = self._claims.beside(level, state) if self._claims is not None else ((), ())
+            yield Barred(level, domains, part, holders)
         for level in self._preferred(wish, name, required, _at(wish, "preferred"), view):
             yield WithinDomain(level, required=False, part=part)
 
@@ -122,72 +132,11 @@ class Topology:
                 return
             yield level
 
-    def _barred(self, state: GroupState, part: str, level: str, view: View) -> Iterator[Wish]:
-        """Yield the domains in which others are exclusive, also where there are none."""
-        rows = {node: row for row, node in enumerate(view.snapshot.table.names)}
-        ids, _ = view.domains(level)
-        taken: dict[int, set[str]] = {}
-        for other in self._exclusive:
-            if other.key == state.key or _same_set(other, state):
-                continue
-            for path, wish in _wishes(other.group):
-                if wish is None or not wish.exclusive:
-                    continue
-                if view.resolve(wish.name or _name_of(other.group), wish.exclusive) != level:
-                    continue
-                for pod, node in _there(other, view):
-                    if is_under(pod.part, path) and node in rows:
-                        taken.setdefault(int(ids[rows[node]]), set()).add(pod.uid)
-        mine = _set_of(state)
-        for pod in self._singles:
-            if pod.wish is None or (mine is not None and mine == (pod.namespace, pod.wish.podset)):
-                continue
-            if pod.node in rows and view.resolve(pod.wish.wish.name, pod.wish.wish.exclusive) == level:
-                taken.setdefault(int(ids[rows[pod.node]]), set()).add(pod.uid)
-        taken.pop(-1, None)
-        domains = tuple(sorted(taken))
-        yield Barred(level, domains, part, tuple(frozenset(taken[domain]) for domain in domains))
-
 
 def _wishes(group: PodGroup) -> Iterator[tuple[str, TopologyWish | None]]:
     yield "", group.topology
     for one in group.subgroups:
         yield one.path, one.topology
-
-
-def _levels(group: PodGroup) -> Iterator[str]:
-    """Yield the levels of which the group, or a part of it, is exclusive; those that are not empty count."""
-    for _, wish in _wishes(group):
-        yield wish.exclusive if wish is not None else ""
-
-
-def _name_of(group: PodGroup) -> str:
-    return group.topology.name if group.topology is not None else ""
-
-
-def _same_set(one: GroupState, other: GroupState) -> bool:
-    """Whether two groups of one are pods of the same set, which is exclusive as a whole."""
-    mine, its = _set_of(one), _set_of(other)
-    return bool(mine) and mine == its
-
-
-def _set_of(state: GroupState) -> tuple[str, str] | None:
-    if state.group.dialect != "pod":
-        return None
-    for pod in (*state.waiting, *state.assumed, *state.bound):
-        if pod.wish is not None and pod.wish.podset:
-            return pod.namespace, pod.wish.podset
-    return None
-
-
-def _there(state: GroupState, view: View) -> Iterator[tuple[Pod, str]]:
-    """Yield the members that are on a node or about to be, with its name."""
-    for pod in (*state.bound, *state.assumed):
-        yield pod, pod.node or pod.nominated
-    for pod in state.waiting:
-        node = view.placed.get(pod.uid)
-        if node is not None:
-            yield pod, node
 
 
 def _field_of(rule: ApartDomains | PartsApart, group: PodGroup, view: View) -> str:
