@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from scheduler.dialects import queues
+from scheduler.dialects import queues, topologies
 from scheduler.dialects.base import (
     RAN,
     DialectResource,
@@ -35,7 +35,6 @@ from scheduler.dialects.base import (
 )
 from scheduler.dialects.membership import KAI_WORDS
 from scheduler.dialects.meta import seconds
-from scheduler.dialects.topologies import usable
 from scheduler.dialects.wishes import MAX_DEPTH, check_tree, in_order
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, SubGroup
@@ -120,23 +119,7 @@ class KaiDialect(PodGroupDialect):
 
     def decode_topology(self, raw: bytes | msgspec.Raw, api_version: str) -> Topology:
         """Return the topology; a level is known by its alias and by its label. The object has no status."""
-        envelope = open_envelope("Topology.kai.scheduler", raw)
-        meta, problems = envelope.metadata, list[Problem]()
-        levels = []
-        for item in open_spec(envelope, problems).objects("levels"):
-            label = item.text("nodeLabel")
-            levels.append((Level(item.text("alias") or label, label), item.at("nodeLabel")))
-        return Topology(
-            name=meta.name,
-            uid=meta.uid,
-            dialect=self.name,
-            levels=usable(levels, problems),
-            api_version=api_version,
-            created=seconds(meta.creation_timestamp),
-            problems=tuple(dict.fromkeys(problems)),
-            generation=meta.generation,
-            resource_version=meta.resource_version,
-        )
+        return topologies.read(self.name, "Topology.kai.scheduler", raw, api_version, _level)[0]
 
     def status_patch(self, group: PodGroup, status: SetStatus, text: str, now: str) -> dict[str, Any] | None:
         """Return the merge patch for the status."""
@@ -186,6 +169,11 @@ def _label(opened: Opened) -> str:
 
 def _preemptible(spec: Reader) -> bool | None:
     return KAI_WORDS.get(spec.choice("preemptibility", "", tuple(KAI_WORDS))) if spec.text("preemptibility") else None
+
+
+def _level(item: Reader) -> tuple[Level, str]:
+    label = item.text("nodeLabel")
+    return Level(item.text("alias") or label, label), item.at("nodeLabel")
 
 
 def _topology(spec: Reader) -> TopologyWish | None:

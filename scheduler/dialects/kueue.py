@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from scheduler.dialects.base import DialectResource, PodGroupDialect, open_envelope, open_spec
-from scheduler.dialects.meta import Undecodable, seconds
-from scheduler.dialects.topologies import usable
+from scheduler.dialects import topologies
+from scheduler.dialects.base import DialectResource, PodGroupDialect, Reader
+from scheduler.dialects.meta import Undecodable
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup
-from scheduler.model.pods import Problem
 from scheduler.model.topology import Level, Topology
 
 
@@ -44,20 +43,9 @@ class KueueDialect(PodGroupDialect):
 
     def decode_topology(self, raw: bytes | msgspec.Raw, api_version: str) -> Topology:
         """Return the topology."""
-        envelope = open_envelope("Topology.kueue.x-k8s.io", raw)
-        meta, problems = envelope.metadata, list[Problem]()
-        levels = []
-        for item in open_spec(envelope, problems).objects("levels"):
-            label = item.text("nodeLabel")
-            levels.append((Level(label, label), item.at("nodeLabel")))
-        return Topology(
-            name=meta.name,
-            uid=meta.uid,
-            dialect=self.name,
-            levels=usable(levels, problems),
-            api_version=api_version,
-            created=seconds(meta.creation_timestamp),
-            problems=tuple(dict.fromkeys(problems)),
-            generation=meta.generation,
-            resource_version=meta.resource_version,
-        )
+        return topologies.read(self.name, "Topology.kueue.x-k8s.io", raw, api_version, _level)[0]
+
+
+def _level(item: Reader) -> tuple[Level, str]:
+    label = item.text("nodeLabel")
+    return Level(label, label), item.at("nodeLabel")

@@ -128,23 +128,11 @@ class MusterDialect(PodGroupDialect):
 
     def decode_topology(self, raw: bytes | msgspec.Raw, api_version: str) -> Topology:
         """Return the topology."""
-        envelope = open_envelope("Topology.scheduling.muster.sh", raw)
-        meta, problems = envelope.metadata, list[Problem]()
-        spec, status = open_spec(envelope, problems), plain(envelope.status)
-        levels = [(_level(item), item.path) for item in spec.objects("levels")]
-        return Topology(
-            name=meta.name,
-            uid=meta.uid,
-            dialect=self.name,
-            levels=topologies.usable(levels, problems),
-            api_version=api_version,
-            created=seconds(meta.creation_timestamp),
-            problems=tuple(dict.fromkeys(problems)),
-            generation=meta.generation,
-            conditions=read_conditions(status),
-            resource_version=meta.resource_version,
-            raw_status=bytes(envelope.status),
+        found, envelope = topologies.read(
+            self.name, "Topology.scheduling.muster.sh", raw, api_version, lambda item: (_level(item), item.path)
         )
+        conditions = read_conditions(plain(envelope.status))
+        return replace(found, conditions=conditions, raw_status=bytes(envelope.status))
 
     def topology_status_patch(self, one: Topology | HyperNode, facts: TopologyFacts, now: str) -> dict[str, Any] | None:
         """Return the merge patch for the status of a topology."""

@@ -7,13 +7,37 @@ API.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from scheduler.dialects.base import copied_conditions, set_condition
+import msgspec
+
+from scheduler.dialects.base import Envelope, Reader, copied_conditions, open_envelope, open_spec, set_condition
+from scheduler.dialects.meta import seconds
 from scheduler.model.nodes import HOSTNAME
 from scheduler.model.pods import Problem
 from scheduler.model.topology import HyperNode, Level, Topology, TopologyFacts
+
+
+def read(
+    dialect: str, kind: str, raw: bytes | msgspec.Raw, api_version: str, level: Callable[[Reader], tuple[Level, str]]
+) -> tuple[Topology, Envelope]:
+    """Return a topology of levels, and its envelope for what else an API has. level: reads one, with its path."""
+    envelope = open_envelope(kind, raw)
+    meta, problems = envelope.metadata, list[Problem]()
+    levels = [level(item) for item in open_spec(envelope, problems).objects("levels")]
+    topology = Topology(
+        name=meta.name,
+        uid=meta.uid,
+        dialect=dialect,
+        levels=usable(levels, problems),
+        api_version=api_version,
+        created=seconds(meta.creation_timestamp),
+        problems=tuple(dict.fromkeys(problems)),
+        generation=meta.generation,
+        resource_version=meta.resource_version,
+    )
+    return topology, envelope
 
 
 def usable(levels: Sequence[tuple[Level, str]], problems: list[Problem]) -> tuple[Level, ...]:
