@@ -19,12 +19,10 @@ from scheduler.actions.placing import Found, Nothing, solve
 from scheduler.actions.wants import Want, has_to_wait, leave, wants
 from scheduler.framework.gangs import Needs, meant
 from scheduler.framework.session import Session
+from scheduler.model.bindrequest import awaiting
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod
-from scheduler.model.verdict import Code, Verdict, verdict
-
-_NAMED = 3
-"""Pods that are named to a group that waits for them to end."""
+from scheduler.model.verdict import Verdict
 
 
 def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Needs, *, each: bool) -> None:
@@ -107,17 +105,16 @@ def note(session: Session, ask: Ask, answer: Nothing) -> None:
         if isinstance(ahead, Found):
             for kind, (rows, counts) in zip(ask.kinds, ahead.parts, strict=True):
                 session.outlook.keep(session.request(kind.shape), rows, counts)
-            session.reject(ask.state, _coming(session, ask, {int(row) for rows, _ in ahead.parts for row in rows}))
+            session.reject(ask.state, _coming(session, {int(row) for rows, _ in ahead.parts for row in rows}))
             kept = True
     leave(session, Want(ask, answer, kept=kept))
 
 
-def _coming(session: Session, ask: Ask, rows: set[int]) -> Verdict:
+def _coming(session: Session, rows: set[int]) -> Verdict:
     """Return that the ask waits for pods that go on these nodes, with how many and the first few names."""
     going = {pod.uid: pod for pod, _ in session.snapshot.releasing} | session.evicted
     names = sorted(f"{pod.namespace}/{pod.name}" for pod in going.values() if session.row(pod.node) in rows)
-    message = ", ".join(names[:_NAMED]) + (" and others" if len(names) > _NAMED else "")
-    return verdict(Code.WAITING_FOR_VICTIMS, victims=len(names), members=ask.total, message=message)
+    return awaiting(names)
 
 
 def _not_now(session: Session, ask: Ask) -> Nothing:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol
 
-from scheduler.cluster.statuses import PERIOD, Statuses, Writer
+from scheduler.cluster.statuses import Statuses, Writer
 from scheduler.model.decisions import SetQueueStatus
 from scheduler.model.queues import Queue, QueueFacts
 
@@ -49,7 +49,7 @@ class QueueStatuses(Statuses[SetQueueStatus, Queue]):
         *,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(writer, timer, lambda: PERIOD)
+        super().__init__(writer, timer)
         self._cache = cache
         self._dialects = dialects
         self._words = words

@@ -71,10 +71,9 @@ class Statuses(Generic[S, V]):
 
     kind: ClassVar[str]
 
-    def __init__(self, writer: Writer, timer: Callable[[], float], period: Callable[[], float]) -> None:
+    def __init__(self, writer: Writer, timer: Callable[[], float]) -> None:
         self._writer = writer
         self._timer = timer
-        self._period = period
         self._said: dict[str, _Said[S]] = {}
 
     @abstractmethod
@@ -104,7 +103,7 @@ class Statuses(Generic[S, V]):
         elif said.version == one.resource_version and self._same(said.status, status):
             return
         said.status, said.version = status, one.resource_version
-        wait = said.written + self._period() - self._timer()
+        wait = said.written + PERIOD - self._timer()
         if wait <= 0 or said.news != self._news(status):
             self._offer(status.uid)
         elif said.timer is None:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, ClassVar, Protocol
 
-from scheduler.cluster.statuses import PERIOD, Statuses, Writer
+from scheduler.cluster.statuses import Statuses, Writer
 from scheduler.model.decisions import SetTopologyStatus
 from scheduler.model.topology import HyperNode, Topology, TopologyFacts
 
@@ -49,7 +49,7 @@ class TopologyStatuses(Statuses[SetTopologyStatus, Topology | HyperNode]):
         *,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(writer, timer, lambda: PERIOD)
+        super().__init__(writer, timer)
         self._cache = cache
         self._dialects = dialects
         self._words = words

@@ -6,6 +6,7 @@ whose write is the commit: parts without a header are not a request.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler.model.decisions import Place
@@ -80,7 +81,11 @@ def given_up(place: Place, outcome: GangOutcome, told: BindFailure) -> Verdict:
 
 def awaits(place: Place) -> Verdict:
     """Return why members wait whose victims are still there: how many pods go first, and the first of them by name."""
-    names = [f"{victim.namespace}/{victim.pod}" for victim in place.victims[:_NAMED]]
-    more = len(place.victims) - len(names)
-    listed = ", ".join(names) + (f" and {more} more" if more else "")
-    return verdict(Code.WAITING_FOR_VICTIMS, victims=len(place.victims), message=listed)
+    return awaiting([f"{victim.namespace}/{victim.pod}" for victim in place.victims])
+
+
+def awaiting(pods: Sequence[str]) -> Verdict:
+    """Return that somebody waits for these pods to go: how many, and the first of them by name."""
+    more = len(pods) - _NAMED
+    listed = ", ".join(pods[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return verdict(Code.WAITING_FOR_VICTIMS, victims=len(pods), message=listed)

@@ -475,7 +475,7 @@ def _priority(verdict: Verdict) -> str:
 
 
 def _victims(verdict: Verdict) -> str:
-    """victims, members, message."""
+    """victims, message."""
     victims = _number(verdict, "victims")
     return _sections(
         f"waits for {_plural(victims, 'pod')} to end" if victims else "waits for pods to end", _text(verdict, "message")

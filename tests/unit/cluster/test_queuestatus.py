@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.cluster import feed, queuestatus
-from scheduler.cluster.queuestatus import PERIOD, QueueStatuses
+from scheduler.cluster import feed, statuses
+from scheduler.cluster.queuestatus import QueueStatuses
+from scheduler.cluster.statuses import PERIOD
 from scheduler.cluster.writer import Request, Worth, Write
 from scheduler.model.decisions import Decisions, SetQueueStatus
 from scheduler.model.queues import Queue, QueueFacts
@@ -63,7 +64,7 @@ class World:
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(queuestatus, "PERIOD", 0.05)
+    monkeypatch.setattr(statuses, "PERIOD", 0.05)
     return World()
 
 

@@ -19,7 +19,7 @@ def test_a_domain_is_held_by_members_that_run_and_by_placements_until_they_are_t
         world.member(world.group(name, 1, topology=RACK), 0)
     world.flush()
     snapshot = world.take()
-    view = new_session(snapshot, world.sessions._settings, world.sessions.cache, "s")
+    view = new_session(snapshot, world.config, world.sessions.cache, "s")
     states = {state.group.name: state for state in snapshot.groups.values()}
     claims = Claims(snapshot.groups, (), view)
     pod, rows = states["a"].waiting[0], {name: row for row, name in enumerate(snapshot.table.names)}
