@@ -60,7 +60,7 @@ class Observer:
         kind, name = text.split("/", 1)
         plural, _, group = kind.partition(".")
         known = {"job": "batch/v1", "deployment": "apps/v1", "replicaset": "apps/v1", "pod": "v1", "node": "v1"}
-        known |= {"persistentvolumeclaim": "v1", "persistentvolume": "v1"}
+        known |= {"persistentvolumeclaim": "v1", "persistentvolume": "v1", "statefulset": "apps/v1"}
         versions = (
             self._versions(group) if group else [known[plural.rstrip("s")]] if plural.rstrip("s") in known else []
         )
