@@ -18,6 +18,8 @@ import msgspec
 from scheduler.model.pods import Problem
 
 MAX_MEMBERS = 2**31 - 1
+MADE_FOR = "scheduling.muster.sh/made-for"
+"""Label of a PodGroup that the grouping controller made: the uid of the owner."""
 _RANK_STRIDE = 1_000_000
 _TRUTH = MappingProxyType({"true": True, "false": False})
 VOLCANO_TRUE = ("1", "t", "T", "true", "TRUE", "True")

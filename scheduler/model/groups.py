@@ -67,6 +67,7 @@ class PodGroup:
     subgroups: all of the tree, each behind the one above it, siblings in their author's order. min_subgroups: how many
     of the outermost start together, None = all. In the state of a group those with `keys` have been replaced by the
     parts that they stand for (below them), and each member's `part` is the path of its own.
+    made_for: uid of the owner for which the grouping controller made the object, "" = somebody else made it.
     """
 
     key: str
@@ -97,6 +98,7 @@ class PodGroup:
     deleting: bool = False
     resource_version: str = ""
     raw_status: bytes = b""
+    made_for: str = ""
 
     @property
     def has_object(self) -> bool:

@@ -27,6 +27,7 @@ STEP_KEYS = {
 EXPECT_KEYS = {
     "within", "quiet", "bound", "pending", "gone", "placed", "same", "distinct", "spread", "evicted", "object",
     "condition", "events", "unwritten", "autoscaler", "metrics",
+    "count",
 }  # fmt: skip
 GANG_KEYS = {
     "name", "min", "queue", "priority", "preemptible", "count", "gpu", "cpu", "memory", "resources", "pods", "single",
