@@ -27,7 +27,7 @@ def complain(message: str) -> None:
 
 def hint(name: str, known: Iterable[str]) -> str:
     """Return a question after the nearest name that exists, "" where none is near."""
-    close = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.7)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 

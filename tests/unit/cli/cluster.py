@@ -28,8 +28,8 @@ MUSTER = "/apis/scheduling.muster.sh/v1alpha1"
 VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
 _RUNNING = "2020-01-01T00:00:00Z"
 _SHORT_OF = (
-    "0/4 nodes are available: 4 Insufficient example.com/gpu. Resources: needs 6 example.com/gpu for 6 members, 4 free, "
-    "2 short; held by 5 pods of ml/train; position 1 in queue research"
+    "0/4 nodes are available: 4 Insufficient example.com/gpu. Resources: needs 6 example.com/gpu for 6 members, 4 free,"
+    " 2 short; held by 5 pods of ml/train; position 1 in queue research"
 )
 
 
