@@ -45,6 +45,7 @@ controlplane: setup ## Build the real control plane and helm for tests (cached o
 	@$(BIN)/python -m tests.controlplane.build
 	@$(BIN)/python -m tests.controlplane.oracle
 	@$(BIN)/python -m tests.deploy.helm build
+	@$(BIN)/python -m tests.deploy.prometheus build
 
 CASES ?= 20000
 GANGS ?= 2000
