@@ -1,7 +1,7 @@
 """`muster get topology` and `muster topology --plot`: how nodes are wired, and how much of it is free.
 
 Decided here: how it reads, and how much of a large cluster is shown without being asked: as many levels as fit on a
-screen. The numbers are those of `topology_view`.
+screen. The numbers are those of `framework.floorplan`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scheduler.cli.heatmap import NoPng, draw, write_png, write_svg
 from scheduler.cli.output import FAILED, NOT_FOUND, OK, USAGE, complain, emit, note, table
 from scheduler.cli.picture import Picture as Cluster
 from scheduler.cli.picture import Source, with_picture
-from scheduler.cli.topology_view import Domain, Largest, Picture, Room, look, main_resource
+from scheduler.framework.floorplan import look, main_resource
 from scheduler.framework.session import Session
+from scheduler.model.floorplan import Domain, Largest, Picture, Room
 from scheduler.model.hints import near
 from scheduler.model.quantity import format_amount
+from scheduler.observe.heatmap import NoPng, draw, write_png, write_svg
 
 Row = dict[str, Any]
 ROWS = 60

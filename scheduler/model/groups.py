@@ -116,7 +116,7 @@ class GroupState:
     binds its minimum has not ended yet; should it fail, what it bound is unwound. `held`: why nothing of it is placed
     for a while, after a bind that failed for a reason that no other node would cure. `foreign`: pods that name
     the group and another scheduler; they are no members. `strays`: would be waiting, but name a sub-group that is not
-    there.
+    there. `left`: former members that are gone and whose rank nobody has; on the node on which they were.
     """
 
     group: PodGroup
@@ -135,6 +135,7 @@ class GroupState:
     held: Verdict | None = None
     foreign: int = 0
     strays: tuple[Pod, ...] = ()
+    left: tuple[Pod, ...] = ()
 
     @property
     def key(self) -> str:

@@ -36,7 +36,6 @@ from scheduler.placement.relax import explain
 from scheduler.placement.relocation import relocate
 from scheduler.placement.room import make_room
 from scheduler.placement.room_check import verify_room
-from scheduler.placement.shortfall import Shortfall, shortfall
 from scheduler.placement.single_room import SinglePods
 from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
@@ -91,7 +90,6 @@ __all__ = [
     "RunningGang",
     "Segments",
     "Shortage",
-    "Shortfall",
     "SinglePods",
     "Together",
     "UnsupportedRule",
@@ -105,7 +103,6 @@ __all__ = [
     "make_room",
     "place",
     "relocate",
-    "shortfall",
     "verify",
     "verify_moves",
     "verify_room",

@@ -14,8 +14,9 @@ these is called open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -261,27 +262,42 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class Infeasible:
-    """There is no placement (`proven`), or none was found within the budget.
+class Lacks:
+    """needed, alone: for each demand how many are needed, and how many fit at most, the others absent.
 
-    cause: "rules" (the minimums contradict the limits), "bound" (numbers alone forbid it), "search" (every way was
-    tried) or "budget". needed, alone: for each demand how many are needed, and how many fit at most, the others absent.
     binding: the resource that is shortest in proportion. placeable: the largest number that could be placed together
     under the other rules, when it is known.
     """
 
-    proven: bool
-    cause: Literal["rules", "bound", "search", "budget"]
     needed: tuple[int, ...]
     alone: tuple[int, ...]
     binding: Shortage | None = None
     best: BestDomain | None = None
     placeable: int | None = None
 
+
+@dataclass(frozen=True)
+class Infeasible:
+    """There is no placement (`proven`), or none was found within the budget.
+
+    cause: "rules" (the minimums contradict the limits), "bound" (numbers alone forbid it), "search" (every way was
+    tried) or "budget". tell: counts what is lacking, once somebody asks.
+    """
+
+    proven: bool
+    cause: Literal["rules", "bound", "search", "budget"]
+    tell: Callable[[], Lacks] = field(repr=False, compare=False)
+
+    @cached_property
+    def lacks(self) -> Lacks:
+        """The numbers, those of the moment at which the question was asked."""
+        return self.tell()
+
     @property
     def short(self) -> tuple[int, ...]:
         """The demands that do not even fit alone."""
-        return tuple(d for d, (need, fit) in enumerate(zip(self.needed, self.alone, strict=True)) if fit < need)
+        pairs = zip(self.lacks.needed, self.lacks.alone, strict=True)
+        return tuple(d for d, (need, fit) in enumerate(pairs) if fit < need)
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,15 +248,15 @@ def test_a_refusal_has_numbers():
     answer = place(problem(view, [pods("w", 4, gpu=1)]))
     assert isinstance(answer, Infeasible)
     assert answer.proven
-    assert answer.binding == Shortage("gpu", needed=4, free=3, largest=2)
-    assert (answer.needed, answer.alone, answer.placeable) == ((4,), (3,), 3)
+    assert answer.lacks.binding == Shortage("gpu", needed=4, free=3, largest=2)
+    assert (answer.lacks.needed, answer.lacks.alone, answer.lacks.placeable) == ((4,), (3,), 3)
     assert answer.short == (0,)
 
 
 def test_a_refusal_names_the_best_domain():
     view = nodes((2, 100), (1, 100), (2, 100), rack=["a", "b", "b"])
     answer = place(problem(view, [pods("w", 4, gpu=1)], Within("rack")))
-    assert (answer.best.level, answer.best.name, answer.best.alone) == ("rack", "b", (3,))
+    assert (answer.lacks.best.level, answer.lacks.best.name, answer.lacks.best.alone) == ("rack", "b", (3,))
 
 
 def test_minimums_against_limits_are_refused_as_rules():
