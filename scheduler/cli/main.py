@@ -6,11 +6,31 @@ API server could not be reached.
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from scheduler.cli.options import (
+    AllNamespaces,
+    ConfigFile,
+    Context,
+    Data,
+    Interval,
+    Kind,
+    Kubeconfig,
+    Level,
+    Names,
+    Namespace,
+    Output,
+    OutputOption,
+    Resource,
+    SnapshotFile,
+    StoryName,
+    Told,
+    ToldOption,
+    Watch,
+)
 
 if TYPE_CHECKING:
     from scheduler.cli.picture import Source
@@ -25,74 +45,6 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
-
-Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig; default: $KUBECONFIG, in-cluster, ~/.kube.")
-]
-Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; default: that of the context.")]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
-
-
-class Output(enum.StrEnum):
-    """How objects are printed."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-
-
-class Told(enum.StrEnum):
-    """How one thing is told."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-
-
-class Data(enum.StrEnum):
-    """Forms of data."""
-
-    JSON = "json"
-    YAML = "yaml"
-
-
-class StoryName(enum.StrEnum):
-    """What `muster demo` plays."""
-
-    GANG = "gang"
-    QUEUES = "queues"
-
-
-class Kind(enum.StrEnum):
-    """What `muster get` lists."""
-
-    GROUPS = "groups"
-    QUEUES = "queues"
-    NODES = "nodes"
-    REQUESTS = "requests"
-    TOPOLOGY = "topology"
-
-
-SnapshotFile = Annotated[
-    Path | None,
-    typer.Option("--snapshot", exists=True, dir_okay=False, help="A file of `muster snapshot` instead of the cluster."),
-]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="The file of `muster run`; default: the defaults.")]
-Names = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--scheduler-name", help="schedulerName that is served; repeat. Default: those of the file, and of gangs."
-    ),
-]
-ToldOption = Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")]
-Level = Annotated[str | None, typer.Option("--level", help="The narrowest level that is shown.")]
-Resource = Annotated[
-    str | None, typer.Option("--resource", help="What is counted; default: the GPUs of which there are most, else cpu.")
-]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="table, wide, json, yaml or name.")]
 
 
 @app.command()
@@ -301,6 +253,55 @@ def prio(
 
     source = _source(kubeconfig, context, file, config, scheduler_name)
     raise typer.Exit(show(group, namespace, source, output.value))
+
+
+@app.command()
+def queue(
+    queue: Annotated[str | None, typer.Argument(help="One queue.")] = None,
+    output: OutputOption = Output.TABLE,
+    watch: Watch = False,
+    interval: Interval = 5.0,
+    file: SnapshotFile = None,
+    config: ConfigFile = None,
+    scheduler_name: Names = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show who waits, in order: place, who is directly ahead, priority, size, age and a short reason."""
+    from scheduler.cli.live import again
+    from scheduler.cli.queue import show
+
+    source = _source(kubeconfig, context, file, config, scheduler_name)
+    if not watch:
+        raise typer.Exit(show(queue, source, output.value))
+    raise typer.Exit(again(lambda: show(queue, source, output.value), interval))
+
+
+@app.command()
+def suspend(
+    target: Annotated[str, typer.Argument(help="A group or a queue: NAME, group/NAME or queue/NAME.")],
+    namespace: Namespace = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Of a queue: what runs in it is evicted too.")] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Let nothing of a group, or in a queue, start until it is resumed; what runs goes on."""
+    from scheduler.cli.suspend import suspend as ask
+
+    raise typer.Exit(ask(target, namespace, kubeconfig, context, drain=drain))
+
+
+@app.command()
+def resume(
+    target: Annotated[str, typer.Argument(help="A group or a queue: NAME, group/NAME or queue/NAME.")],
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Let a suspended group, or a queue on hold, start again."""
+    from scheduler.cli.suspend import resume as ask
+
+    raise typer.Exit(ask(target, namespace, kubeconfig, context))
 
 
 @app.command()

@@ -62,6 +62,7 @@ class PodGroup:
     that it once reached its minimum. `phase` and `conditions` are those last read, so that only changes are written.
     `counts` are those last written. `raw_status` is the status as read, verbatim: only its dialect looks into it.
     `created` is in seconds since the epoch. `generation` is metadata.generation.
+    `suspended`: the field of its object that says that nothing of it starts ("" = none).
     `min_runtime`: seconds for which it is not evicted once it runs (None: as its queue says). `evicts_after`: seconds
     for which it waits before anybody is evicted or moved for it.
     subgroups: all of the tree, each behind the one above it, siblings in their author's order. min_subgroups: how many
@@ -82,6 +83,7 @@ class PodGroup:
     queue: str = ""
     priority_class: str = ""
     preemptible: bool | None = None
+    suspended: str = ""
     min_runtime: float | None = None
     evicts_after: float = 0.0
     topology: TopologyWish | None = None

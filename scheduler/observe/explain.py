@@ -502,9 +502,9 @@ def _budget(verdict: Verdict) -> str:
 
 
 def _suspended(verdict: Verdict) -> str:
-    """message, queue, state."""
-    message, queue = _text(verdict, "message"), _text(verdict, "queue")
-    return message or (f"queue {queue} is on hold" if queue else "the group is suspended")
+    """message; or field, which says so."""
+    message, field = _text(verdict, "message"), _text(verdict, "field")
+    return message or "the group is suspended" + (f" by {field}" if field else "")
 
 
 _PREFIX = {Code.NEVER_FITS: Code.RESOURCES.value}
