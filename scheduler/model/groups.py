@@ -67,7 +67,8 @@ class PodGroup:
     for which it waits before anybody is evicted or moved for it.
     subgroups: all of the tree, each behind the one above it, siblings in their author's order. min_subgroups: how many
     of the outermost start together, None = all. In the state of a group those with `keys` have been replaced by the
-    parts that they stand for (below them), and each member's `part` is the path of its own.
+    parts that they stand for (below them), and each member's `part` is the path of its own; `unmatched`: (path, field)
+    of those that say which members are theirs and have none, though there are members.
     """
 
     key: str
@@ -89,6 +90,7 @@ class PodGroup:
     topology: TopologyWish | None = None
     subgroups: tuple[SubGroup, ...] = ()
     min_subgroups: int | None = None
+    unmatched: tuple[tuple[str, str], ...] = ()
     created: float = 0.0
     generation: int = 0
     phase: str = ""

@@ -335,11 +335,12 @@ def test_what_is_missing_names_the_part(
     assert says in sentence(told(w, "g"))
 
 
-def test_a_pod_in_two_parts_stops_its_group_and_nobody_else() -> None:
+@pytest.mark.parametrize("dialect", ["muster", "volcano"])
+def test_a_pod_in_two_parts_stops_its_group_and_nobody_else(dialect: str) -> None:
     w = racks(world(), (8,))
     every = LabelSelector((Requirement("app", "Exists"),))
     parts = (SubGroup("a", 1, selector=every, field="spec.subGroups[0]"), SubGroup("b", 1, selector=every, field="f"))
-    group = w.group("g", 1, **tree(*parts))
+    group = w.group("g", 1, dialect=dialect, **tree(*parts))
     members(w, group, "x", 1, labels=(("app", "y"),))
     w.gang("other", 2)
     w.session()
@@ -347,6 +348,35 @@ def test_a_pod_in_two_parts_stops_its_group_and_nobody_else() -> None:
     verdict = told(w, "g")
     assert (verdict.code, verdict.fact("field")) == (Code.MISCONFIGURED, "f")
     assert "pod x-0 is in two sub-groups: spec.subGroups[0] (a) and f (b)" in str(verdict.fact("message"))
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+def test_a_selector_that_matches_no_pod_is_named_whether_the_group_runs_or_waits(minimum: int) -> None:
+    w = racks(world(), (8,))
+    typo = LabelSelector((Requirement("app", "In", ("w",)),))
+    parts = (SubGroup("a", 1), SubGroup("b", minimum, selector=typo, field="spec.subGroups[1]"))
+    group = w.group("g", 1, **tree(*parts))
+    members(w, group, "a", 1, labels=(("app", "x"),))
+    w.session()
+    if minimum:
+        assert sentence(told(w, "g")).endswith(
+            "0 of 1 member of sub-group b exists; spec.subGroups[1].selector matches no pod"
+        )
+        return
+    w.carry_out()
+    w.session(later=10)
+    said = w.status("g")
+    assert said is not None
+    assert said.verdict is not None
+    assert (said.phase, said.verdict.fact("field")) == ("Running", "spec.subGroups[1].selector")
+    assert sentence(said.verdict) == "Misconfigured: spec.subGroups[1].selector: matches no pod"
+    members(w, group, "late", 1, labels=(("app", "w"),))
+    w.session(later=10)
+    w.carry_out()
+    w.session(later=10)
+    said = w.status("g")
+    assert said is not None
+    assert (said.phase, said.verdict) == ("Running", None)
 
 
 def test_members_that_straddle_racks_are_left_alone_and_nobody_joins_them() -> None:
