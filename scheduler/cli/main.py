@@ -101,7 +101,7 @@ def brain(fd: Annotated[int, typer.Option("--fd", help="Inherited socket of the 
 @app.command()
 def demo(
     story: Annotated[
-        StoryName, typer.Option("--story", help="gang, or queues: three teams on 8 GPUs.")
+        StoryName, typer.Option("--story", help="gang; queues: three teams on 8 GPUs; racks: two racks.")
     ] = StoryName.GANG,
 ) -> None:
     """Play a story on an embedded control plane; the exit status says whether the story held."""
@@ -275,6 +275,50 @@ def queue(
     if not watch:
         raise typer.Exit(show(queue, source, output.value))
     raise typer.Exit(again(lambda: show(queue, source, output.value), interval))
+
+
+@app.command()
+def nodes(
+    by: Annotated[
+        str | None, typer.Option("--by", help="Sum up by a level of a topology (rack) or a label of nodes.")
+    ] = None,
+    resource: Resource = None,
+    output: OutputOption = Output.TABLE,
+    file: SnapshotFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show what nodes have, what is free in which pieces, and which gangs are there."""
+    from scheduler.cli.nodes import show
+    from scheduler.cli.picture import Source
+
+    raise typer.Exit(show(by, resource, Source(kubeconfig, context, file), output.value))
+
+
+@app.command()
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Look once, over one interval.")] = False,
+    interval: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between two looks.")] = 2.0,
+    address: Annotated[
+        str, typer.Option("--address", help="HOST:PORT of a scheduler's health port.")
+    ] = "127.0.0.1:8080",
+    pool: Annotated[
+        str | None, typer.Option("--pool", help="Label of nodes that tells pools apart; default: a well-known one.")
+    ] = None,
+    resource: Resource = None,
+    output: ToldOption = Told.TABLE,
+    config: ConfigFile = None,
+    scheduler_name: Names = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show how the scheduler does and how pools and queues are used, until Ctrl-C."""
+    from scheduler.cli.top import show
+
+    source = _source(kubeconfig, context, None, config, scheduler_name)
+    raise typer.Exit(
+        show(source, address, resource=resource, pool=pool, once=once, interval=interval, output=output.value)
+    )
 
 
 @app.command()
