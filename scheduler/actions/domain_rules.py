@@ -99,7 +99,7 @@ def wished_rules(ask: Ask, domains: Mapping[str, Ids], *, empty: bool) -> tuple[
                 rules.append(AtMostDomains(level, wish.limit, numbers, tuple(sorted(there))))
             case Sized():
                 rules.append(Segments(level, wish.size, numbers, tuple(sorted(there.items()))))
-            case Barred() if not empty:
+            case Barred() if wish.always or not empty:
                 confine(meant, ~np.isin(ids, wish.domains))
     return masks, tuple(rules)
 
