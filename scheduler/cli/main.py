@@ -101,7 +101,7 @@ def brain(fd: Annotated[int, typer.Option("--fd", help="Inherited socket of the 
 @app.command()
 def demo(
     story: Annotated[
-        StoryName, typer.Option("--story", help="gang, or queues: three teams on 8 GPUs.")
+        StoryName, typer.Option("--story", help="gang; queues: three teams on 8 GPUs; racks: two racks.")
     ] = StoryName.GANG,
 ) -> None:
     """Play a story on an embedded control plane; the exit status says whether the story held."""

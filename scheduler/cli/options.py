@@ -46,6 +46,7 @@ class StoryName(enum.StrEnum):
 
     GANG = "gang"
     QUEUES = "queues"
+    RACKS = "racks"
 
 
 class Kind(enum.StrEnum):
