@@ -120,7 +120,7 @@ def muster(runner: CliRunner, *words: str, exits: int = 0, input: str | None = N
 
 
 def agrees(name: str, text: str, *, ages: bool = True) -> None:
-    """Compare an output with what it was (testdata/NAME); with `ages` these are not compared. GOLDEN=write writes it anew."""
+    """Compare an output with what it was (testdata/NAME; `ages` are not compared). GOLDEN=write writes it anew."""
     file = TESTDATA / name
     plain = _without_ages(text) if ages else text
     if os.environ.get("GOLDEN") == "write":
