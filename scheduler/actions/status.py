@@ -31,6 +31,8 @@ NUMBERS_AFTER = 5.0
 """Seconds between saying a reason and saying the same reason with other numbers."""
 MOST_DOMAINS = 64
 """Domains of a level that a status names."""
+UNLABELLED = "unlabelled"
+"""Stands for the nodes that have no domain of a level."""
 AGAIN_AFTER = 60.0
 """Seconds after which what was said is said again when the object still does not show it."""
 
@@ -181,7 +183,8 @@ def _where(session: Session, state: GroupState) -> tuple[int, tuple[tuple[str, t
     for label in dict.fromkeys(wish.label for wish in wishes):
         ids, names = session.domains(label)
         inside = sorted({names[ids[row]] for row in rows if ids[row] >= 0})[:MOST_DOMAINS]
-        found[session.level_name(label)] = tuple(inside)
+        outside = [UNLABELLED] if any(ids[row] < 0 for row in rows) else []
+        found[session.level_name(label)] = (*inside, *outside)
     return len(rows), tuple(sorted(found.items()))
 
 

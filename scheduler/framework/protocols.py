@@ -164,13 +164,14 @@ class Barred:
     """No member runs in one of these domains (numbers) of a level.
 
     until: for each of the domains, the pods (uid) on nodes or about to be that bar it: it is open when they are gone;
-    () = nobody's going opens any.
+    () = nobody's going opens any. always: also in a cluster in which nothing runs.
     """
 
     label: str
     domains: tuple[int, ...]
     part: str = ""
     until: tuple[frozenset[str], ...] = field(default=(), compare=False)
+    always: bool = False
 
 
 Wish: TypeAlias = WithinDomain | ApartDomains | FewDomains | Sized | PartsApart | Barred

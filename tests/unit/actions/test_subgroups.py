@@ -392,6 +392,31 @@ def test_members_that_straddle_racks_are_left_alone_and_nobody_joins_them() -> N
     assert "its running members are in several (r0, r1)" in sentence(told(w, "g"))
 
 
+def test_nodes_without_the_label_are_told_as_such_where_members_run() -> None:
+    w = racks(world(), (1,), (1,))
+    w.node("u", gpu=4)
+    members(w, w.group("g", 6, topology=TopologyWish(preferred="rack")), "", 6)
+    w.session()
+    w.carry_out()
+    w.session(later=1)
+    said = w.status("g")
+    assert said is not None
+    assert (said.nodes, said.domains) == (3, (("rack", ("r0", "r1", "unlabelled")),))
+
+
+def test_a_node_without_the_label_takes_nobody_who_wants_a_rack_for_itself() -> None:
+    w = racks(world(), (2,))
+    w.node("u", gpu=8)
+    alone = TopologyWish(exclusive="rack")
+    members(w, w.group("a", 2, topology=alone), "a", 2)
+    group = w.group("b", 1, **tree(SubGroup("x", 1, topology=alone), SubGroup("y", 1, topology=alone)))
+    members(w, group, "x", 1)
+    members(w, group, "y", 1)
+    w.session()
+    assert w.placed == {"a-0": "r0-0", "a-1": "r0-0"}
+    assert told(w, "b").code is Code.TOPOLOGY
+
+
 def test_at_most_so_many_racks_counts_those_where_members_run() -> None:
     w = racks(world(), (2,), (2,), (2,))
     group = w.group("g", 4, topology=TopologyWish(at_most=(("rack", 2),)))
