@@ -18,7 +18,8 @@ def test_a_tutorial_comes_true(page: str, tmp_path: Path):
 
 
 def test_what_is_run_and_what_is_shown():
-    text = "a\n\n```sh\nx\n```\n\n```\n1 ... 2\n```\n\n```yaml\nno: 1\n```\n\n   ```sh\n   y\n   ```\n\nwords\n\n```\nz\n```\n"
+    run = "a\n\n```sh\nx\n```\n\n```\n1 ... 2\n```\n\n```yaml\nno: 1\n```\n"
+    text = run + "\n   ```sh\n   y\n   ```\n\nwords\n\n```\nz\n```\n"
     assert [(block.line, block.commands, block.shown) for block in blocks(text)] == [
         (3, "x\n", "1 ... 2\n"), (15, "y\n", ""),
     ]  # fmt: skip
