@@ -71,7 +71,8 @@ def missing(shown: str, printed: str) -> list[str]:
 class Reader:
     """Somebody in a clone, with kubectl and what `make setup` made. Use as a context manager."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, kubeconfig: Path | None = None) -> None:
+        """kubeconfig: of the reader's own cluster, if they have one."""
         self.folder = folder
         for name in ("config", "deploy", "docs"):
             (folder / name).symlink_to(ROOT / name)
@@ -79,6 +80,7 @@ class Reader:
         programs.mkdir(parents=True)
         self._program(programs / "muster", f'exec {sys.executable} -m scheduler "$@"')
         self._program(programs / "kubectl", f'exec {" ".join(build.program("kubectl"))} "$@"')
+        self._program(programs / "make", '[ "$*" = setup ]')
         self._variables = folder / ".variables"
         self._open: list[subprocess.Popen[bytes]] = []
         self._environment = {
@@ -87,6 +89,7 @@ class Reader:
             "PYTHONPATH": str(ROOT),
             "HOME": str(folder),
             "COLUMNS": "400",
+            **({} if kubeconfig is None else {"KUBECONFIG": str(kubeconfig)}),
         }
 
     @staticmethod
@@ -94,9 +97,12 @@ class Reader:
         file.write_text(f"#!/bin/sh\n{text}\n")
         file.chmod(0o755)
 
-    def read(self, page: str) -> int:
-        """Run a page, named from the top of the tree; return how many blocks were run. Raises AssertionError."""
-        found = blocks((ROOT / page).read_text())
+    def read(self, page: str, begin: str = "", end: str = "") -> int:
+        """Run a page, named from the top of the tree, or what is between two of its lines; return how many blocks were
+        run. Raises AssertionError."""
+        text = (ROOT / page).read_text()
+        first = text.index(begin)
+        found = blocks(text[first : text.index(end, first) if end else len(text)])
         for block in found:
             where = f"{page}:{block.line}"
             if block.goes_on:
@@ -106,13 +112,12 @@ class Reader:
         return len(found)
 
     def _start(self, block: Block, where: str) -> None:
-        words = block.commands.split()
         log = self.folder / f"terminal-{len(self._open)}.log"
-        if words[1] == "run":
-            words += ["--health-address", "127.0.0.1:0"]
+        port = " --health-address 127.0.0.1:0" if block.commands.split()[1] == "run" else ""
+        command = ["bash", "-c", f"exec {block.commands.strip()}{port}"]
         self._open.append(
             subprocess.Popen(
-                words, cwd=self.folder, env=self._environment, stdout=log.open("wb"), stderr=subprocess.STDOUT
+                command, cwd=self.folder, env=self._environment, stdout=log.open("wb"), stderr=subprocess.STDOUT
             )
         )
         ready = re.compile(r"KUBECONFIG=|all resources are listed")
@@ -147,9 +152,9 @@ class Reader:
 
 
 @contextmanager
-def reader(folder: Path) -> Iterator[Reader]:
+def reader(folder: Path, kubeconfig: Path | None = None) -> Iterator[Reader]:
     """Return somebody who reads, and end what they started."""
-    made = Reader(folder)
+    made = Reader(folder, kubeconfig)
     try:
         yield made
     finally:
