@@ -70,6 +70,7 @@ class Keys(msgspec.Struct, gc=False):
     kai_preferred: str = msgspec.field(name="kai.scheduler/topology-preferred-placement", default="")
     kai_segment_size: str = msgspec.field(name="kai.scheduler/segment-size", default="")
     kai_segment_level: str = msgspec.field(name="kai.scheduler/segment-topology-required-placement", default="")
+    kai_segment_wish: str = msgspec.field(name="kai.scheduler/segment-topology-preferred-placement", default="")
     volcano_topology_mode: str = msgspec.field(name="volcano.sh/network-topology-mode", default="")
     volcano_topology_tier: str = msgspec.field(name="volcano.sh/network-topology-highest-tier", default="")
     exclusive_topology: str = msgspec.field(name="alpha.jobset.sigs.k8s.io/exclusive-topology", default="")
