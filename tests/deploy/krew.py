@@ -23,7 +23,8 @@ ROOT = Path(__file__).parents[2]
 MANIFEST = ROOT / "deploy" / "krew" / "muster.yaml"
 LAUNCHER = ROOT / "deploy" / "krew" / "kubectl-muster"
 RELEASES = "https://github.com/muster-scheduler/muster/releases/download"
-HEAD = """# krew's manifest of `kubectl muster`; made by `python -m tests.deploy.krew`. Whoever publishes a release puts the
+HEAD = """\
+# krew's manifest of `kubectl muster`; made by `python -m tests.deploy.krew`. Whoever publishes a release puts the
 # archive there. Until then: kubectl krew install --manifest=deploy/krew/muster.yaml --archive=ARCHIVE
 """
 
