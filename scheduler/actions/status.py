@@ -19,6 +19,7 @@ from scheduler.actions.standing import Lines
 from scheduler.actions.strays import strays
 from scheduler.framework.cache import Told
 from scheduler.framework.gangs import is_running, membership, needs, required_total, stray
+from scheduler.framework.protocols import Unusable
 from scheduler.framework.session import Session
 from scheduler.model.bindrequest import awaits
 from scheduler.model.decisions import Explain, QueuePlace, SetStatus
@@ -180,7 +181,7 @@ def _where(session: Session, state: GroupState) -> tuple[int, tuple[tuple[str, t
     if isinstance(wishes, Verdict) or not rows:
         return len(rows), ()
     found: dict[str, tuple[str, ...]] = {}
-    for label in dict.fromkeys(wish.label for wish in wishes):
+    for label in dict.fromkeys(wish.label for wish in wishes if not isinstance(wish, Unusable)):
         ids, names = session.domains(label)
         inside = sorted({names[ids[row]] for row in rows if ids[row] >= 0})[:MOST_DOMAINS]
         outside = [UNLABELLED] if any(ids[row] < 0 for row in rows) else []

@@ -178,6 +178,15 @@ Wish: TypeAlias = WithinDomain | ApartDomains | FewDomains | Sized | PartsApart 
 
 
 @dataclass(frozen=True, slots=True)
+class Unusable:
+    """No member of a sub-group starts, because of what a field of it says; the others are not held up."""
+
+    part: str
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class NoOpinion:
     """The plugin does not care who is evicted."""
 
@@ -267,7 +276,7 @@ class ScoresNodes(Protocol):
 class Wishes(Protocol):
     """Called before each placement of a group."""
 
-    def wishes(self, state: GroupState, view: View) -> tuple[Wish, ...] | Verdict:
+    def wishes(self, state: GroupState, view: View) -> tuple[Wish | Unusable, ...] | Verdict:
         """Return the rules that the placement must keep, or a verdict when a rule cannot be understood."""
 
 
