@@ -16,6 +16,8 @@ from scheduler.cli.options import (
     ConfigFile,
     Context,
     Data,
+    Described,
+    GroupName,
     Interval,
     Kind,
     Kubeconfig,
@@ -24,9 +26,13 @@ from scheduler.cli.options import (
     Namespace,
     Output,
     OutputOption,
+    QueueName,
+    QueueTree,
     Resource,
+    Shell,
     SnapshotFile,
     StoryName,
+    Suspendable,
     Told,
     ToldOption,
     Watch,
@@ -165,7 +171,7 @@ def get(
 
 @app.command()
 def why(
-    target: Annotated[str, typer.Argument(help="A group or a pod: NAME, group/NAME or pod/NAME.")],
+    target: Described,
     namespace: Namespace = None,
     by_node: Annotated[bool, typer.Option("--nodes", help="Also what each node says to one more such pod.")] = False,
     output: ToldOption = Told.TABLE,
@@ -223,7 +229,7 @@ def simulate(
 
 @app.command()
 def share(
-    queue: Annotated[str | None, typer.Argument(help="One queue with all below it.")] = None,
+    queue: QueueTree = None,
     output: ToldOption = Told.TABLE,
     file: SnapshotFile = None,
     config: ConfigFile = None,
@@ -239,7 +245,7 @@ def share(
 
 @app.command()
 def prio(
-    group: Annotated[str, typer.Argument(help="A group, or a pod that stands alone.")],
+    group: GroupName,
     namespace: Namespace = None,
     output: ToldOption = Told.TABLE,
     file: SnapshotFile = None,
@@ -257,7 +263,7 @@ def prio(
 
 @app.command()
 def queue(
-    queue: Annotated[str | None, typer.Argument(help="One queue.")] = None,
+    queue: QueueName = None,
     output: OutputOption = Output.TABLE,
     watch: Watch = False,
     interval: Interval = 5.0,
@@ -323,7 +329,7 @@ def top(
 
 @app.command()
 def suspend(
-    target: Annotated[str, typer.Argument(help="A group or a queue: NAME, group/NAME or queue/NAME.")],
+    target: Suspendable,
     namespace: Namespace = None,
     drain: Annotated[bool, typer.Option("--drain", help="Of a queue: what runs in it is evicted too.")] = False,
     kubeconfig: Kubeconfig = None,
@@ -337,7 +343,7 @@ def suspend(
 
 @app.command()
 def resume(
-    target: Annotated[str, typer.Argument(help="A group or a queue: NAME, group/NAME or queue/NAME.")],
+    target: Suspendable,
     namespace: Namespace = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -432,6 +438,14 @@ def convert(
     from scheduler.cli.convert import convert as convert_files
 
     raise typer.Exit(convert_files(files))
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """Print what a shell reads to complete commands, options and names: source <(muster completion bash)."""
+    from scheduler.cli.completion import script
+
+    script(shell.value)
 
 
 @app.command()

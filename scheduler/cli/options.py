@@ -8,6 +8,34 @@ from typing import Annotated
 
 import typer
 
+
+def _groups(context: typer.Context, incomplete: str) -> list[str]:
+    from scheduler.cli.completion import groups
+
+    return groups(context, incomplete)
+
+
+def _queues(context: typer.Context, incomplete: str) -> list[str]:
+    from scheduler.cli.completion import queues
+
+    return queues(context, incomplete)
+
+
+def _targets(context: typer.Context, incomplete: str) -> list[str]:
+    from scheduler.cli.completion import targets
+
+    return targets(context, incomplete)
+
+
+GroupName = Annotated[str, typer.Argument(help="A group, or a pod that stands alone.", autocompletion=_groups)]
+Described = Annotated[
+    str, typer.Argument(help="A group or a pod: NAME, group/NAME or pod/NAME.", autocompletion=_groups)
+]
+Suspendable = Annotated[
+    str, typer.Argument(help="A group or a queue: NAME, group/NAME or queue/NAME.", autocompletion=_targets)
+]
+QueueName = Annotated[str | None, typer.Argument(help="One queue.", autocompletion=_queues)]
+QueueTree = Annotated[str | None, typer.Argument(help="One queue with all below it.", autocompletion=_queues)]
 Kubeconfig = Annotated[
     str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig; default: $KUBECONFIG, in-cluster, ~/.kube.")
 ]
@@ -24,6 +52,14 @@ class Output(enum.StrEnum):
     JSON = "json"
     YAML = "yaml"
     NAME = "name"
+
+
+class Shell(enum.StrEnum):
+    """Shells that are served."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
 
 
 class Told(enum.StrEnum):
