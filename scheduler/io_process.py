@@ -50,6 +50,7 @@ from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
 from scheduler.observe.health import Health
 from scheduler.observe.metrics import Metrics
+from scheduler.observe.tracing import from_environment
 
 log = structlog.get_logger("muster.io")
 RELOAD_PERIOD = 2.0
@@ -83,6 +84,11 @@ class IoProcess:
 
     def _reached(self, point: str, request: BindRequest) -> None:
         """Do nothing: the binder has come to one of its points (`binder.ports.POINTS`) with this request."""
+
+    def _came_to(self, point: str, request: BindRequest) -> None:
+        if self._tracing is not None:
+            self._tracing.reached(point, request)
+        self._reached(point, request)
 
     def __init__(
         self,
@@ -128,7 +134,7 @@ class IoProcess:
     async def _compose(self, stack: AsyncExitStack) -> None:
         """Make the parts; nothing runs yet."""
         config = self._config
-        self._metrics = Metrics()
+        self._metrics, self._tracing = Metrics(), from_environment()
         connection = config.client_connection
         self._client = client = await stack.enter_async_context(
             self.client_type.connect(
@@ -186,7 +192,7 @@ class IoProcess:
                 history=config.binder.history,
                 timing=Timing(bind=config.binder.deadline),
             ),
-            observer=self._reached,
+            observer=self._came_to,
             meter=self._metrics,
             steps=(
                 VolumeBinding(
@@ -278,10 +284,14 @@ class IoProcess:
         for message in messages:
             match message:
                 case feed.Handover():
+                    if self._tracing is not None:
+                        self._tracing.placed(message.session, message.places)
                     self._performer.handle(message)
                 case feed.SessionDone():
                     self._last_session = time.monotonic()
                     self._metrics.session(message)
+                    if self._tracing is not None:
+                        self._tracing.session(message.session, message.seconds)
                 case feed.SnapshotReply(data=data):
                     for waiter in self._snapshot_waiters:
                         if not waiter.done():
@@ -337,6 +347,8 @@ class IoProcess:
             except subprocess.TimeoutExpired:
                 self._brain.kill()
                 await asyncio.to_thread(self._brain.wait)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     # -- ports ----------------------------------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ def wished_rules(ask: Ask, domains: Mapping[str, Ids], *, empty: bool) -> tuple[
             continue
         numbers = None if meant == everyone else meant
         level = level_of(wish.label)
-        if isinstance(wish, ApartDomains):
+        if isinstance(wish, ApartDomains | Barred):
             confine(meant, ids >= 0)  # whose domain is not known may be beside the others
         match wish:
             case WithinDomain(required=True) if own:
@@ -98,7 +98,7 @@ def wished_rules(ask: Ask, domains: Mapping[str, Ids], *, empty: bool) -> tuple[
                 rules.append(Balanced(level, numbers, tuple(sorted(there.items()))))
             case Sized():
                 rules.append(Segments(level, wish.size, numbers, tuple(sorted(there.items()))))
-            case Barred() if not empty:
+            case Barred() if wish.always or not empty:
                 confine(meant, ~np.isin(ids, wish.domains))
     return masks, tuple(rules)
 
@@ -124,9 +124,7 @@ def _counts(anchors: Iterable[Anchor], ids: Ids) -> dict[int, int]:
 def _parted(ask: Ask, wish: PartsApart, ids: Ids, confine: Confine) -> Iterable[Rule]:
     for path in wish.parts:
         others = [one for one in ask.anchors if any(is_under(one.part, part) for part in wish.parts if part != path)]
-        taken = list(_counts(others, ids))
-        if taken:
-            confine(ask.numbers(path), ~np.isin(ids, taken))
+        confine(ask.numbers(path), (ids >= 0) & ~np.isin(ids, list(_counts(others, ids))))
     for one, other in combinations(wish.parts, 2):
         if ask.numbers(one) and ask.numbers(other):
             yield Repel(level_of(wish.label), ask.numbers(one), ask.numbers(other))

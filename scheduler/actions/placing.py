@@ -96,6 +96,20 @@ def could_ever(session: Session, ask: Ask, *, under_rules: bool = True) -> bool:
     return known
 
 
+def most_ever(session: Session, ask: Ask) -> int:
+    """How many of the members, each for itself, would fit if nothing ran in the cluster."""
+    relations = relate(session, ask, empty=True)
+    if isinstance(relations, Verdict):
+        return 0
+    key: Hashable = ("most", session.space, likeness(session, ask), relations.digest)
+    known: int | None = session.cache.memo.get(key)
+    if known is None:
+        answer = _solve(session, ask, replace(relations, wanted=()), empty=True)
+        known = sum(int(counts.sum()) for _, counts in answer.parts) if isinstance(answer, Found) else 0
+        session.cache.memo.put(key, known)
+    return known
+
+
 def _solve(session: Session, ask: Ask, relations: Relations, *, empty: bool) -> Found | Nothing:
     """Search, first with the rules that are only wanted; they are dropped together when they cost any member."""
     problem = problem_of(session, ask, relations, empty=empty)

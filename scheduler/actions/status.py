@@ -20,7 +20,7 @@ from scheduler.actions.standing import Lines
 from scheduler.actions.strays import strays
 from scheduler.framework.cache import Told
 from scheduler.framework.gangs import is_running, membership, needs, required_total, stray
-from scheduler.framework.protocols import EvenDomains
+from scheduler.framework.protocols import EvenDomains, Unusable
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import is_under
 from scheduler.model.bindrequest import awaits
@@ -34,6 +34,8 @@ NUMBERS_AFTER = 5.0
 """Seconds between saying a reason and saying the same reason with other numbers."""
 MOST_DOMAINS = 64
 """Domains of a level that a status names."""
+UNLABELLED = "unlabelled"
+"""Stands for the nodes that have no domain of a level."""
 AGAIN_AFTER = 60.0
 """Seconds after which what was said is said again when the object still does not show it."""
 
@@ -184,10 +186,11 @@ def _where(
     if isinstance(wishes, Verdict) or not rows:
         return len(rows), (), ()
     found: dict[str, tuple[str, ...]] = {}
-    for label in dict.fromkeys(wish.label for wish in wishes):
+    for label in dict.fromkeys(wish.label for wish in wishes if not isinstance(wish, Unusable)):
         ids, names = session.domains(label)
         inside = sorted({names[ids[row]] for row in rows if ids[row] >= 0})[:MOST_DOMAINS]
-        found[session.level_name(label)] = tuple(inside)
+        outside = [UNLABELLED] if any(ids[row] < 0 for row in rows) else []
+        found[session.level_name(label)] = (*inside, *outside)
     layout = tuple(_layout(session, state, wish) for wish in wishes if isinstance(wish, EvenDomains))
     return len(rows), tuple(sorted(found.items())), layout
 

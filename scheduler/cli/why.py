@@ -15,7 +15,7 @@ from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
 from scheduler.cli.get import dialect_of, phase_of, waiting_reason
 from scheduler.cli.outlook import outlook
-from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, listing, named, note, table, tell, with_client
+from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, hint, listing, named, note, table, tell, with_client
 from scheduler.cli.room import left_out, scarce, sentence
 from scheduler.cli.verdicts import verdicts
 from scheduler.cluster import feed
@@ -67,7 +67,8 @@ def explain(
         chosen = _choose(states, [pod for pod, _ in found], name, _KINDS[kind])
         if not chosen:
             what = {"any": "no group and no pod", "pod": "no pod", "group": "no group"}[_KINDS[kind]]
-            complain(f"namespace {where} has {what} {name}")
+            known = {state.group.name for state in states} | {pod.name for pod, _ in found}
+            complain(f"namespace {where} has {what} {name}{hint(name, known)}")
             return NOT_FOUND
         guess, shapes = config is None, {shape.key: shape for _, shape in found}
         told = []

@@ -51,7 +51,8 @@ _PHASES = {
     "Failed": "Failed",
     "Unknown": "Degraded",
 }
-_NEUTRAL = {word: neutral for neutral, word in _PHASES.items() if neutral != "Unknown"}
+_SUSPENDED = "Suspended"
+_NEUTRAL = {word: neutral for neutral, word in _PHASES.items() if neutral != "Unknown"} | {_SUSPENDED: "Pending"}
 _WITHIN = ("LowerPriority", "LowerOrNewerEqualPriority", "Never")
 _COUNTS = ("desired", "existing", "gated", "bound", "running", "succeeded", "failed")
 
@@ -83,6 +84,7 @@ class MusterDialect(PodGroupDialect):
             queue=spec.text("queue"),
             priority_class=spec.text("priorityClassName"),
             preemptible=spec.flag("preemptible"),
+            suspended=spec.at("suspend") if spec.flag("suspend") else opened.suspended,
             min_runtime=queues.duration(spec, "minRuntime"),
             topology=_topology(spec, minimum),
             phase=_NEUTRAL.get(phase, phase),
@@ -181,10 +183,9 @@ class MusterDialect(PodGroupDialect):
             set_condition(conditions, "Scheduled", "True", said, text, now, observedGeneration=generation)
         elif reason:
             set_condition(conditions, "Scheduled", "False", reason, text, now, observedGeneration=generation)
+        kept_out = status.phase in ("Pending", "Inqueue") and reason == Code.SUSPENDED
         wish: dict[str, Any] = {
-            "phase": "Suspended"
-            if status.verdict is not None and status.verdict.code is Code.SUSPENDED
-            else _PHASES[status.phase],
+            "phase": _SUSPENDED if kept_out else _PHASES[status.phase],
             "conditions": conditions,
         }
         if status.place is not None or "queuePosition" in before:

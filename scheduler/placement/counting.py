@@ -147,7 +147,8 @@ def fill(instance: Instance, kind: Kind, cap: Ints, total: int, objective: str |
 def _fewest_domains(x: Ints, nodes: NDArray[np.intp], cap: Ints, ids: Ints, total: int) -> tuple[NDArray[np.intp], int]:
     """Fill whole domains, the roomiest first; return the nodes of the last one and what it has to take.
 
-    The last one is the smallest that takes the rest; nodes without the label come last of all.
+    The last one is the smallest that takes the rest. Where all domains together do not hold the pods, nodes without the
+    label take what is left, or everything if they can: in part in a domain nothing is gained.
     """
     labelled = ids >= 0
     sums = np.bincount(ids[labelled], weights=cap[nodes[labelled]]).astype(np.int64)
@@ -158,6 +159,8 @@ def _fewest_domains(x: Ints, nodes: NDArray[np.intp], cap: Ints, ids: Ints, tota
         rest = total - int(before[whole])
         able = order[whole : int(np.searchsorted(-sums[order], -rest, side="right"))]
         last = ids == able[np.flatnonzero(sums[able] == sums[able[-1]])[0]]
+    elif int(cap[nodes[~labelled]].sum()) >= total:
+        return nodes[~labelled], total
     else:
         rest = total - int(sums.sum())
         last = ~labelled

@@ -93,7 +93,9 @@ def _capacity(problem: PlacementProblem, rows: list[Row], totals: list[int]) -> 
     """Pods and amounts on every node that takes a pod. Where 64 bits could overflow, in Python integers."""
     failures: list[str] = []
     view = problem.nodes
-    touched = np.unique(np.concatenate([nodes for nodes, _ in rows])) if rows else np.zeros(0, dtype=np.int64)
+    touched = (
+        rows[0][0] if len(rows) == 1 else np.unique(np.concatenate([np.zeros(0, np.int64), *(n for n, _ in rows)]))
+    )
     names = [view.names[node] for node in touched.tolist()]
     rows = [(np.searchsorted(touched, nodes), counts) for nodes, counts in rows]
     pods = np.zeros(touched.size, dtype=np.int64)

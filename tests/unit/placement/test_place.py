@@ -96,6 +96,12 @@ def test_a_preferred_domain_that_is_too_small_gives_way_to_few_domains():
     assert where(answer) == {0: 2, 3: 2, 4: 2, 5: 2}
 
 
+def test_a_preference_that_gains_nothing_costs_no_node():
+    view = nodes((4, 100), (1, 100), rack=[None, "a"])
+    assert where(place(problem(view, [pods("w", 2, gpu=1)], Within("rack", hard=False)))) == {0: 2}
+    assert where(place(problem(view, [pods("w", 5, gpu=1)], Within("rack", hard=False)))) == {0: 4, 1: 1}
+
+
 def test_a_preferred_rack_is_sought_inside_the_required_block():
     view = nodes(
         *[(2, 100)] * 4, (4, 100), (4, 100),
