@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from scheduler.actions.seats import Seat, seats
 from scheduler.framework.gangs import Needs, meant
-from scheduler.framework.protocols import Wish, WithinDomain
+from scheduler.framework.protocols import Unusable, Wish, WithinDomain, must_hold
 from scheduler.framework.relations import Members, Relations
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import NOTHING, Lacking, is_under
@@ -126,13 +126,16 @@ def make_ask(
     session: Session, state: GroupState, pods: Sequence[Pod], needs: Needs, *, each: bool = False
 ) -> Ask | Verdict:
     """Return the ask for these waiting members, or a verdict when a rule of the group cannot be kept at all."""
-    wishes: tuple[Wish, ...] = ()
-    if session.hooks.has("wishes"):
-        answer = session.hooks.wishes(state, session)
-        if isinstance(answer, Verdict):
-            return answer
-        wishes = answer
-    why = _unkept(state, wishes) or _straddling(session, state, pods, wishes)
+    stated = session.hooks.wishes(state, session) if session.hooks.has("wishes") else ()
+    if isinstance(stated, Verdict):
+        return stated
+    wishes = tuple(wish for wish in stated if not isinstance(wish, Unusable))
+    unusable = [wish for wish in stated if isinstance(wish, Unusable)]
+    if unusable:
+        pods, needs = _usable(pods, needs, unusable)
+        if len(pods) < (1 if each else needs.total) or not needs.lacking.possible:
+            return verdict(Code.BAD_CONSTRAINTS, field=unusable[0].field, message=unusable[0].message)
+    why = _unkept(state, stated) or _straddling(session, state, pods, wishes)
     if why is not None:
         return why
     parted = bool(state.group.subgroups)
@@ -152,6 +155,14 @@ def make_ask(
     )
     relations = relate(session, ask)
     return relations if isinstance(relations, Verdict) else ask
+
+
+def _usable(pods: Sequence[Pod], needs: Needs, unusable: Sequence[Unusable]) -> tuple[Sequence[Pod], Needs]:
+    """Return what is left without the members of sub-groups that cannot start."""
+    paths = [one.part for one in unusable]
+    left = [pod for pod in pods if not any(is_under(pod.part, path) for path in paths)]
+    lacking = needs.lacking.without(paths)
+    return left, replace(needs, total=max(needs.total, lacking.size), lacking=lacking)
 
 
 def likeness(session: Session, ask: Ask) -> Hashable:
@@ -216,10 +227,10 @@ def anchors_of(session: Session, state: GroupState) -> tuple[Anchor, ...]:
     return tuple(sorted(Anchor(part, row, count) for part, row, count in rows if row is not None))
 
 
-def _unkept(state: GroupState, wishes: tuple[Wish, ...]) -> Verdict | None:
+def _unkept(state: GroupState, wishes: tuple[Wish | Unusable, ...]) -> Verdict | None:
     """Return that something of what the group says about domains must hold and no plugin looks at it."""
     stated = (state.group.topology, *(one.topology for one in state.group.subgroups))
-    kept = {type(wish) for wish in wishes if not isinstance(wish, WithinDomain) or wish.required}
+    kept = any(isinstance(wish, Unusable) or must_hold(wish) for wish in wishes)
     for wish in stated:
         if wish is not None and wish.binds and not kept:
             return verdict(Code.BAD_CONSTRAINTS, field=wish.field, message="no configured plugin keeps topology rules")

@@ -417,6 +417,30 @@ def test_a_node_without_the_label_takes_nobody_who_wants_a_rack_for_itself() -> 
     assert told(w, "b").code is Code.TOPOLOGY
 
 
+@pytest.mark.parametrize("least", [1, 2])
+def test_a_level_that_no_node_has_keeps_only_those_waiting_who_need_it(least: int) -> None:
+    w = racks(world(), (8,))
+    typo = TopologyWish(required="rak", field="spec.subGroups[0].topology.required")
+    parts = (SubGroup("a", 1, topology=typo), SubGroup("b", 3), SubGroup("c", 3))
+    group = w.group("g", 1, **tree(*parts, least=least))
+    members(w, group, "a", 1)
+    members(w, group, "b", 3)
+    w.session()
+    assert sorted(w.placed) == (["b-0", "b-1", "b-2"] if least == 1 else [])
+    if least == 1:
+        w.carry_out()
+        w.session(later=1)
+        assert w.placed == {}
+    assert sentence(told(w, "g")).startswith("BadConstraints: spec.subGroups[0].topology.required: no node has the")
+    members(w, group, "c", 3)
+    w.session(later=10)
+    assert sorted(w.placed) == (["c-0", "c-1", "c-2"] if least == 1 else ["b-0", "b-1", "b-2", "c-0", "c-1", "c-2"])
+    w.carry_out()
+    w.node("late", gpu=1, labels={"rak": "x"})
+    w.session(later=10)
+    assert w.placed == {"a-0": "late"}
+
+
 def test_at_most_so_many_racks_counts_those_where_members_run() -> None:
     w = racks(world(), (2,), (2,), (2,))
     group = w.group("g", 4, topology=TopologyWish(at_most=(("rack", 2),)))
