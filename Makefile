@@ -6,7 +6,7 @@ PYTEST = $(BIN)/python -m pytest
 WORKERS ?= 3
 STORY ?= gang
 
-.PHONY: help setup demo check test test-all unit bench differential playground clean
+.PHONY: help setup demo check test test-all unit bench differential playground kind clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,7 +23,7 @@ $(VENV)/.installed: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: setup ## Play a story on the embedded control plane (STORY=gang, or STORY=queues: three teams on 8 GPUs)
+demo: setup ## Play a story on the embedded control plane (STORY=gang, queues or racks)
 	@$(BIN)/muster demo --story $(STORY)
 
 check: setup ## Lint, types and import contracts
@@ -45,6 +45,7 @@ controlplane: setup ## Build the real control plane and helm for tests (cached o
 	@$(BIN)/python -m tests.controlplane.build
 	@$(BIN)/python -m tests.controlplane.oracle
 	@$(BIN)/python -m tests.deploy.helm build
+	@$(BIN)/python -m tests.deploy.prometheus build
 
 CASES ?= 20000
 GANGS ?= 2000
@@ -54,6 +55,9 @@ differential: controlplane ## Compare with kube-scheduler's own plugins on 20,00
 
 unit: setup ## Fast tests only
 	$(PYTEST) tests/unit tests/dialects tests/properties
+
+kind: ## A cluster in Docker (docker, kind, kubectl, helm) with Muster in it, and the story of one gang
+	deploy/kind/up.sh
 
 bench: controlplane ## Print the table of speed and memory
 	$(BIN)/python -m tests.perf.bench

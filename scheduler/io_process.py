@@ -45,6 +45,7 @@ from scheduler.cluster.performer import Performer
 from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer, passing
 from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.config_file import ConfigFile
 from scheduler.controllers import watched
 from scheduler.controllers.grouping import Grouping
 from scheduler.dialects import owners
@@ -53,6 +54,7 @@ from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
 from scheduler.observe.health import Health
 from scheduler.observe.metrics import Metrics
+from scheduler.observe.tracing import from_environment
 
 log = structlog.get_logger("muster.io")
 RELOAD_PERIOD = 2.0
@@ -88,6 +90,11 @@ class IoProcess:
     def _reached(self, point: str, request: BindRequest) -> None:
         """Do nothing: the binder has come to one of its points (`binder.ports.POINTS`) with this request."""
 
+    def _came_to(self, point: str, request: BindRequest) -> None:
+        if self._tracing is not None:
+            self._tracing.reached(point, request)
+        self._reached(point, request)
+
     def __init__(
         self,
         config: SchedulerConfiguration,
@@ -96,6 +103,7 @@ class IoProcess:
         brain: BrainProcess | None = None,
     ) -> None:
         self._config, self._options, self._stop_event, self._given_brain = config, options, stop, brain
+        self._file = ConfigFile(options.config) if options.config is not None else None
         self._stopping = asyncio.Event()
         self._exit_code = 0
         self._brain: subprocess.Popen[bytes] | None = None
@@ -132,7 +140,7 @@ class IoProcess:
     async def _compose(self, stack: AsyncExitStack) -> None:
         """Make the parts; nothing runs yet."""
         config = self._config
-        self._metrics = Metrics()
+        self._metrics, self._tracing = Metrics(), from_environment()
         connection = config.client_connection
         self._client = client = await stack.enter_async_context(
             self.client_type.connect(
@@ -196,7 +204,7 @@ class IoProcess:
                 history=config.binder.history,
                 timing=Timing(bind=config.binder.deadline),
             ),
-            observer=self._reached,
+            observer=self._came_to,
             meter=self._metrics,
             steps=(
                 VolumeBinding(
@@ -313,10 +321,14 @@ class IoProcess:
         for message in messages:
             match message:
                 case feed.Handover():
+                    if self._tracing is not None:
+                        self._tracing.placed(message.session, message.places)
                     self._performer.handle(message)
                 case feed.SessionDone():
                     self._last_session = time.monotonic()
                     self._metrics.session(message)
+                    if self._tracing is not None:
+                        self._tracing.session(message.session, message.seconds)
                 case feed.SnapshotReply(data=data):
                     for waiter in self._snapshot_waiters:
                         if not waiter.done():
@@ -334,21 +346,19 @@ class IoProcess:
 
     async def _reload(self) -> None:
         """Take over a changed configuration file; one that is wrong is refused, the old one stays."""
-        file = self._options.config
+        file = self._file
         if file is None:
             await asyncio.Event().wait()
             return
-        before = file.read_bytes()
         while True:
             await asyncio.sleep(RELOAD_PERIOD)
             try:
-                content = file.read_bytes()
-                if content == before:
+                content = file.changed()
+                if content is None:
                     continue
-                before = content
                 config = with_options(load_configuration(None, content=content), self._options)
             except (OSError, ConfigError) as error:
-                log.error("configuration_refused", file=str(file), error=str(error))
+                log.error("configuration_refused", file=str(file.path), error=str(error))
                 self._metrics.reload(ok=False)
                 continue
             fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
@@ -372,6 +382,8 @@ class IoProcess:
             except subprocess.TimeoutExpired:
                 self._brain.kill()
                 await asyncio.to_thread(self._brain.wait)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     # -- ports ----------------------------------------------------------------------------------------------------
 
