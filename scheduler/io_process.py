@@ -45,6 +45,7 @@ from scheduler.cluster.performer import Performer
 from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer, passing
 from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.config_file import ConfigFile
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
@@ -98,6 +99,7 @@ class IoProcess:
         brain: BrainProcess | None = None,
     ) -> None:
         self._config, self._options, self._stop_event, self._given_brain = config, options, stop, brain
+        self._file = ConfigFile(options.config) if options.config is not None else None
         self._stopping = asyncio.Event()
         self._exit_code = 0
         self._brain: subprocess.Popen[bytes] | None = None
@@ -309,21 +311,19 @@ class IoProcess:
 
     async def _reload(self) -> None:
         """Take over a changed configuration file; one that is wrong is refused, the old one stays."""
-        file = self._options.config
+        file = self._file
         if file is None:
             await asyncio.Event().wait()
             return
-        before = file.read_bytes()
         while True:
             await asyncio.sleep(RELOAD_PERIOD)
             try:
-                content = file.read_bytes()
-                if content == before:
+                content = file.changed()
+                if content is None:
                     continue
-                before = content
                 config = with_options(load_configuration(None, content=content), self._options)
             except (OSError, ConfigError) as error:
-                log.error("configuration_refused", file=str(file), error=str(error))
+                log.error("configuration_refused", file=str(file.path), error=str(error))
                 self._metrics.reload(ok=False)
                 continue
             fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]

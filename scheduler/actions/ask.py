@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from scheduler.actions.seats import Seat, seats
 from scheduler.framework.gangs import Needs, meant
-from scheduler.framework.protocols import Unusable, Wish, WithinDomain
+from scheduler.framework.protocols import Unusable, Wish, WithinDomain, must_hold
 from scheduler.framework.relations import Members, Relations
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import NOTHING, Lacking, is_under
@@ -230,7 +230,7 @@ def anchors_of(session: Session, state: GroupState) -> tuple[Anchor, ...]:
 def _unkept(state: GroupState, wishes: tuple[Wish | Unusable, ...]) -> Verdict | None:
     """Return that something of what the group says about domains must hold and no plugin looks at it."""
     stated = (state.group.topology, *(one.topology for one in state.group.subgroups))
-    kept = {type(wish) for wish in wishes if not isinstance(wish, WithinDomain) or wish.required}
+    kept = any(isinstance(wish, Unusable) or must_hold(wish) for wish in wishes)
     for wish in stated:
         if wish is not None and wish.binds and not kept:
             return verdict(Code.BAD_CONSTRAINTS, field=wish.field, message="no configured plugin keeps topology rules")

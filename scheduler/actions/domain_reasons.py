@@ -18,11 +18,13 @@ from scheduler.actions.rooms import Room, amounts, asked
 from scheduler.framework.protocols import (
     ApartDomains,
     Barred,
+    EvenDomains,
     FewDomains,
     PartsApart,
     Sized,
     Wish,
     WithinDomain,
+    must_hold,
 )
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import is_under
@@ -35,7 +37,7 @@ SHOWN = 4
 
 def cause(session: Session, ask: Ask, *, empty: bool = False) -> Wish | None:
     """Return the rule about domains without which the ask would fit now (empty: if nothing ran), or None."""
-    hard = [wish for wish in ask.wishes if not isinstance(wish, WithinDomain) or wish.required]
+    hard = [wish for wish in ask.wishes if must_hold(wish)]
     soft = tuple(wish for wish in ask.wishes if wish not in hard)
     if not hard or not _fits(session, replace(ask, wishes=soft), empty=empty):
         return None
@@ -68,6 +70,8 @@ def shortfall(
             rule = f"with at most {wish.limit} in each {level}"
         case PartsApart():
             rule = f"with each sub-group in a {level} of its own"
+        case EvenDomains():
+            rule = f"evenly over each {level}"
         case Barred():
             rule = f"in a {level} without others that are exclusive there"
     part = "" if isinstance(wish, PartsApart) else wish.part
@@ -149,7 +153,7 @@ def _inside(ask: Ask, wish: WithinDomain) -> tuple[Wish, ...]:
 
 def _binds(wish: Wish, *, empty: bool) -> bool:
     """Whether a rule may keep members out (of an empty cluster)."""
-    return wish.required if isinstance(wish, WithinDomain) else not (empty and isinstance(wish, Barred))
+    return must_hold(wish) and not (empty and isinstance(wish, Barred))
 
 
 def _together(session: Session, ask: Ask, wish: WithinDomain, domain: int, *, empty: bool) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Anchor, Ask
-from scheduler.framework.protocols import ApartDomains, Barred, FewDomains, PartsApart, Sized, WithinDomain
+from scheduler.framework.protocols import ApartDomains, Barred, EvenDomains, FewDomains, PartsApart, Sized, WithinDomain
 from scheduler.framework.subgroups import Need, is_under
 from scheduler.model.nodes import HOSTNAME
 from scheduler.model.rules import Cap, Repel
@@ -21,6 +21,7 @@ from scheduler.placement.problem import (
     NODE,
     Apart,
     AtMostDomains,
+    Balanced,
     Minimum,
     Part,
     Parts,
@@ -88,20 +89,26 @@ def wished_rules(ask: Ask, domains: Mapping[str, Ids], *, empty: bool) -> tuple[
             case WithinDomain():
                 rules.append(Within(level, hard=wish.required, demands=numbers))
             case ApartDomains() if there:
-                size = max(int(ids.max(initial=-1)), *there) + 1
-                limits = np.full(size, wish.limit, dtype=np.int64)
-                for domain, count in there.items():
-                    limits[domain] = max(0, wish.limit - count)
-                rules.append(Cap(level, tuple((number, 1) for number in meant), limits))
+                rules.append(Cap(level, tuple((number, 1) for number in meant), _left(wish, ids, there)))
             case ApartDomains():
                 rules.append(Apart(level, wish.limit, numbers))
             case FewDomains():
                 rules.append(AtMostDomains(level, wish.limit, numbers, tuple(sorted(there))))
+            case EvenDomains():
+                rules.append(Balanced(level, numbers, tuple(sorted(there.items()))))
             case Sized():
                 rules.append(Segments(level, wish.size, numbers, tuple(sorted(there.items()))))
             case Barred() if wish.always or not empty:
                 confine(meant, ~np.isin(ids, wish.domains))
     return masks, tuple(rules)
+
+
+def _left(wish: ApartDomains, ids: Ids, there: Mapping[int, int]) -> NDArray[np.int64]:
+    """Return how many more each domain may take."""
+    limits = np.full(max(int(ids.max(initial=-1)), *there) + 1, wish.limit, dtype=np.int64)
+    for domain, count in there.items():
+        limits[domain] = max(0, wish.limit - count)
+    return limits
 
 
 def _counts(anchors: Iterable[Anchor], ids: Ids) -> dict[int, int]:

@@ -120,6 +120,8 @@ def _facts(state: GroupState | None, pod: Pod | None) -> Facts:
         }
         where = _where(group)
         facts |= {"domains": where} if where else {}
+        layout = _layout(group)
+        facts |= {"layout": layout} if layout else {}
     facts["reason"] = _reason(state, pod)
     if state is not None:
         problems = [f"{problem.field}: {problem.message}" for problem in state.group.problems]
@@ -128,10 +130,24 @@ def _facts(state: GroupState | None, pod: Pod | None) -> Facts:
     return facts
 
 
+def _decision(group: PodGroup) -> dict[str, Any]:
+    decision = plain(group.raw_status).get("decision") if group.dialect == "muster" else None
+    return decision if isinstance(decision, dict) else {}
+
+
+def _layout(group: PodGroup) -> str:
+    """Return how many members the status says are in each domain of the levels that they are shared evenly over."""
+    said = []
+    for one in _decision(group).get("layout") or ():
+        held = ", ".join(f"{name}: {count}" for name, count in one.get("members", {}).items())
+        part = f" of {one['subGroup']}" if "subGroup" in one else ""
+        said.append(f"{one.get('level')}{part} {held}")
+    return "; ".join(said)
+
+
 def _where(group: PodGroup) -> str:
     """Return in which domains the status says that the members run."""
-    decision = plain(group.raw_status).get("decision") if group.dialect == "muster" else None
-    domains = decision.get("domains") if isinstance(decision, dict) else None
+    domains = _decision(group).get("domains")
     if not isinstance(domains, dict):
         return ""
     return "; ".join(f"{level} {', '.join(map(str, names))}" for level, names in sorted(domains.items()) if names)

@@ -152,6 +152,14 @@ class Sized:
 
 
 @dataclass(frozen=True, slots=True)
+class EvenDomains:
+    """The members are shared evenly over as few domains of a level as hold them; only when that costs no member."""
+
+    label: str
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PartsApart:
     """No domain of a level has members of two of these sub-groups."""
 
@@ -174,7 +182,12 @@ class Barred:
     always: bool = False
 
 
-Wish: TypeAlias = WithinDomain | ApartDomains | FewDomains | Sized | PartsApart | Barred
+Wish: TypeAlias = WithinDomain | ApartDomains | FewDomains | Sized | EvenDomains | PartsApart | Barred
+
+
+def must_hold(wish: Wish) -> bool:
+    """Whether members rather wait than run without it."""
+    return wish.required if isinstance(wish, WithinDomain) else not isinstance(wish, EvenDomains)
 
 
 @dataclass(frozen=True, slots=True)

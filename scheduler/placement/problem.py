@@ -164,6 +164,16 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True)
+class Balanced:
+    """The pods of these demands (None: of all) are shared evenly over as few domains as hold them, those in `present`
+    (domain, pods already there) included: their numbers differ by one at most. Only as far as that costs no pod."""
+
+    level: str
+    demands: tuple[int, ...] | None = None
+    present: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """No pod of `demands` is placed, or at least `minimum` of them are, and at least `least` of `parts` (whose demands
     are among these, and which share none) are placed. A part is placed when a pod of its demands is."""
@@ -182,7 +192,7 @@ class Parts:
     least: int
 
 
-Rule: TypeAlias = Minimum | AtMost | Within | Apart | AtMostDomains | Segments | Parts | MemberRule
+Rule: TypeAlias = Minimum | AtMost | Within | Apart | AtMostDomains | Segments | Balanced | Parts | MemberRule
 """Those of one question alone, and those that plugins state (`scheduler.model.rules`)."""
 
 
@@ -200,11 +210,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementProblem:
-    """See the module.
-
-    balance: a level over whose domains the pods are shared evenly, in as few of them as hold all; best effort. None:
-    domains are filled one after the other.
-    """
+    """See the module. Domains are filled one after the other, unless a rule says otherwise."""
 
     nodes: NodeView
     demands: tuple[Demand, ...]
@@ -213,7 +219,6 @@ class PlacementProblem:
     budget: Budget = field(default_factory=Budget)
     objective: Objective = "pack"
     maximize: bool = False
-    balance: str | None = None
 
 
 Counts: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
@@ -224,7 +229,7 @@ Counts: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
 class Placement:
     """optimal: with `maximize`, no placement holds more pods, and that is proven; else True.
 
-    kept: the numbers of the rules that are preferred (`Within`, not hard) and hold.
+    kept: the numbers of the rules that are preferred (`Within`, not hard; `Balanced`) and hold.
     """
 
     counts: Counts

@@ -18,6 +18,7 @@ from scheduler.placement.problem import (
     Apart,
     AtMost,
     AtMostDomains,
+    Balanced,
     Minimum,
     Part,
     Parts,
@@ -199,8 +200,8 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
             sums.pop(-1, None)
             over = [d for d in sorted(sums) if sums[d] > limits[d]]
             return [f"weight {sums[d]} in domain {d} of {level!r}, at most {limits[d]}" for d in over]
-        case Follow() | Once():
-            return []  # all of them together, in `_follow` and in `_capacity`
+        case Balanced() | Follow() | Once():
+            return []  # a preference; all of them together, in `_follow` and in `_capacity`
         case _:
             raise UnsupportedRule(f"{type(rule).__name__}: this rule is not supported")
 
