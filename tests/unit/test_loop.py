@@ -37,6 +37,7 @@ class Outcome:
     counters: dict[str, float] = field(default_factory=dict)
     wake_at: float | None = None
     overcommitted: tuple[str, ...] = ()
+    session: object = None
 
 
 class Script:
