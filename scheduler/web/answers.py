@@ -142,7 +142,8 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Want(msgspec.Struct, frozen=True):
-    """A resource that waiting members ask for, and who holds most of it and stays. free, total: on all nodes."""
+    """A resource that waiting members ask for, and who holds most of it and stays. free: on all nodes
+    that take pods; largest: on one; total: on all."""
 
     resource: str
     wanted: int

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from scheduler.actions.lineup import levels_of, turn_in
 from scheduler.framework.gangs import not_found
 from scheduler.framework.hooks import HookRaised
@@ -18,7 +20,7 @@ from scheduler.model.pods import Pod, held_together
 from scheduler.model.wishes import TopologyWish
 from scheduler.observe import outlook
 from scheduler.web import answers
-from scheduler.web.about import About, Arguments, start
+from scheduler.web.about import About, Arguments, barred, start
 from scheduler.web.answers import Answer, Nothing
 
 MEMBERS = 100
@@ -146,13 +148,13 @@ def _wants(about: About, state: GroupState) -> Iterator[answers.Want]:
     session = about.session
     if not state.waiting or state.key in session.placed_of:
         return
-    table = session.table
+    table, shut = session.table, barred(session)
     for resource, wanted in held_together(state.waiting, session.snapshot.shapes):
         if resource not in table.resources:
             yield answers.Want(resource, wanted, 0, 0, 0, ())
             continue
         row = table.resources.index(resource)
-        free = session.free[row].clip(0)
+        free = np.where(shut, 0, session.free[row].clip(0))
         total = int(table.allocatable[row].sum())
         largest = int(free.max(initial=0))
         yield answers.Want(resource, wanted, int(free.sum()), total, largest, session.holders(resource))

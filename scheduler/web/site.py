@@ -177,6 +177,7 @@ class Site:
         status = self._status()
         if not status.leading:
             return await self._page("standby", arguments)
+        await self._load()
         try:
             answer, fresh = await self._about(view, arguments)
         except Busy:

@@ -1,4 +1,4 @@
-"""The page without a cluster: a `World` whose sessions are shown, answered by the real desk, rendered by the real site."""
+"""The page without a cluster: sessions of a `World`, answered by the real desk and rendered by the real site."""
 
 from __future__ import annotations
 
