@@ -23,7 +23,7 @@ $(VENV)/.installed: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: setup ## Play a story on the embedded control plane (STORY=gang, or STORY=queues: three teams on 8 GPUs)
+demo: setup ## Play a story on the embedded control plane (STORY=gang, queues or racks)
 	@$(BIN)/muster demo --story $(STORY)
 
 check: setup ## Lint, types and import contracts

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from scheduler import config_volcano
 from scheduler.model.hints import near
 
 API_VERSION = "config.muster.sh/v1alpha1"
@@ -23,18 +24,6 @@ LOG_FORMATS = ("auto", "json", "console")
 """Those of `observe.logs`."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-
-VOLCANO_ACTIONS: Mapping[str, str] = {"gangpreempt": "preempt", "gangreclaim": "reclaim"}
-VOLCANO_PLUGINS: Mapping[str, str] = {
-    "proportion": "queues",
-    "capacity": "queues",
-    "network-topology-aware": "topology",
-}
-VOLCANO_PARTS: Mapping[str, tuple[str, ...]] = {
-    "predicates": ("hostports", "volumes", "spreading", "interpod"),
-    "nodeorder": ("imagelocality",),
-}
-"""Plugins that are parts of one plugin there."""
 
 
 class ConfigError(ValueError):
@@ -195,11 +184,11 @@ def _actions(path: str, value: object, known: Sequence[str], *, volcano: bool, w
         raise ConfigError(path, 'must be a comma-separated string such as "enqueue, allocate"')
     result: list[str] = []
     for number, name in enumerate(name for name in names if name):
-        ours = VOLCANO_ACTIONS.get(name, name) if volcano else name
+        ours = config_volcano.ACTIONS.get(name, name) if volcano else name
         if ours in known:
             if ours not in result:
                 result.append(ours)
-        elif volcano and ours in ("preempt", "reclaim", "backfill", "shuffle"):
+        elif volcano and ours in config_volcano.WITHOUT:
             warnings.append(f'{path}[{number}]: action "{name}" is not available in this version and is left out')
         else:
             raise ConfigError(f"{path}[{number}]", f'unknown action "{name}"{near(name, known)}')
@@ -223,10 +212,10 @@ def _tiers(
         for j, entry in enumerate(listed):
             where = f"{path}[{i}].plugins[{j}]"
             if volcano and isinstance(entry, dict):
-                entry = {key: item for key, item in entry.items() if not str(key).startswith("enable")}
+                entry = config_volcano.without_switches(entry, where, warnings)
             spec = _mapping(where, entry, ["name", "weight", "arguments"])
             name = _text(f"{where}.name", spec.get("name"))
-            ours = VOLCANO_PLUGINS.get(name, name) if volcano else name
+            ours = config_volcano.PLUGINS.get(name, name) if volcano else name
             if ours not in known:
                 if volcano:
                     warnings.append(f'{where}.name: plugin "{name}" has no counterpart here and is left out')
@@ -240,12 +229,13 @@ def _tiers(
             arguments = spec.get("arguments") or {}
             if not isinstance(arguments, dict):
                 raise ConfigError(f"{where}.arguments", "must be a mapping")
-            if volcano and arguments:
-                warnings.append(f"{where}.arguments: left out, the arguments of {ours} are named differently here")
-                arguments = {}
-            weight = _integer(f"{where}.weight", spec.get("weight", 1), low=0, high=1_000_000)
+            weighs = spec.get("weight", 1)
+            if volcano:
+                weighs = config_volcano.weight(ours, arguments, weighs)
+                arguments = config_volcano.arguments(ours, arguments, f"{where}.arguments", warnings)
+            weight = _integer(f"{where}.weight", weighs, low=0, high=1_000_000)
             plugins.append(PluginConfig(name=ours, weight=weight, arguments=arguments))
-            for more in VOLCANO_PARTS.get(ours, ()) if volcano else ():
+            for more in config_volcano.PARTS.get(ours, ()) if volcano else ():
                 if more in known and more not in seen:
                     seen[more] = where
                     plugins.append(PluginConfig(name=more, weight=weight))
@@ -339,6 +329,8 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
             raise ConfigError("kind", f'must be "{KIND}", is {raw.get("kind")!r}')
     base = SchedulerConfiguration()
     warnings: list[str] = []
+    without = [key for key in ("configurations", "metrics") if volcano and raw.get(key)]
+    warnings += [f"{key}: left out, it has no counterpart here" for key in without]
     names = raw.get("schedulerNames", ["volcano", "muster"] if volcano else list(base.scheduler_names))
     if not isinstance(names, list) or not names:
         raise ConfigError("schedulerNames", "must be a non-empty list")
@@ -392,9 +384,16 @@ class _Loader(yaml.SafeLoader):
 def document(content: bytes) -> object:
     """Return what a file says, to be parsed. Raises `ConfigError` for anything that is not YAML in UTF-8.
 
-    YAML refuses a date or a number that it takes for one and that does not exist (`2001-99-99`) by a plain ValueError.
+    Of a ConfigMap with one entry it is what that entry says, because that is how it is copied from a cluster. YAML
+    refuses a date or a number that it takes for one and that does not exist (`2001-99-99`) by a plain ValueError.
     """
     try:
-        return yaml.load(content.decode(), _Loader)
+        found = yaml.load(content.decode(), _Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError("", f"not YAML: {error}") from error
+    if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
+        return found
+    entries = found.get("data")
+    if not isinstance(entries, dict) or len(entries) != 1 or not isinstance(next(iter(entries.values())), str):
+        raise ConfigError("data", "a ConfigMap must have one entry, the text of a configuration")
+    return document(next(iter(entries.values())).encode())

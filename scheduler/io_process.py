@@ -48,12 +48,14 @@ from scheduler.cluster.performer import Performer
 from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer, passing
 from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.config_file import ConfigFile
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
 from scheduler.observe.health import Health
 from scheduler.observe.journal import Journal
 from scheduler.observe.metrics import Metrics
+from scheduler.observe.tracing import from_environment
 from scheduler.web.site import Site, Status, Unanswerable
 
 log = structlog.get_logger("muster.io")
@@ -89,6 +91,11 @@ class IoProcess:
     def _reached(self, point: str, request: BindRequest) -> None:
         """Do nothing: the binder has come to one of its points (`binder.ports.POINTS`) with this request."""
 
+    def _came_to(self, point: str, request: BindRequest) -> None:
+        if self._tracing is not None:
+            self._tracing.reached(point, request)
+        self._reached(point, request)
+
     def __init__(
         self,
         config: SchedulerConfiguration,
@@ -97,6 +104,7 @@ class IoProcess:
         brain: BrainProcess | None = None,
     ) -> None:
         self._config, self._options, self._stop_event, self._given_brain = config, options, stop, brain
+        self._file = ConfigFile(options.config) if options.config is not None else None
         self._stopping = asyncio.Event()
         self._exit_code = 0
         self._brain: subprocess.Popen[bytes] | None = None
@@ -137,7 +145,7 @@ class IoProcess:
     async def _compose(self, stack: AsyncExitStack) -> None:
         """Make the parts; nothing runs yet."""
         config = self._config
-        self._metrics = Metrics()
+        self._metrics, self._tracing = Metrics(), from_environment()
         connection = config.client_connection
         self._client = client = await stack.enter_async_context(
             self.client_type.connect(
@@ -195,7 +203,7 @@ class IoProcess:
                 history=config.binder.history,
                 timing=Timing(bind=config.binder.deadline),
             ),
-            observer=self._reached,
+            observer=self._came_to,
             meter=self._metrics,
             steps=(
                 VolumeBinding(
@@ -295,11 +303,15 @@ class IoProcess:
         for message in messages:
             match message:
                 case feed.Handover():
+                    if self._tracing is not None:
+                        self._tracing.placed(message.session, message.places)
                     self._performer.handle(message)
                     self._journal.handover(message)
                 case feed.SessionDone():
                     self._last_session = time.monotonic()
                     self._metrics.session(message)
+                    if self._tracing is not None:
+                        self._tracing.session(message.session, message.seconds)
                     self._journal.done(message)
                     self._site.news()
                 case feed.PageReply():
@@ -323,21 +335,19 @@ class IoProcess:
 
     async def _reload(self) -> None:
         """Take over a changed configuration file; one that is wrong is refused, the old one stays."""
-        file = self._options.config
+        file = self._file
         if file is None:
             await asyncio.Event().wait()
             return
-        before = file.read_bytes()
         while True:
             await asyncio.sleep(RELOAD_PERIOD)
             try:
-                content = file.read_bytes()
-                if content == before:
+                content = file.changed()
+                if content is None:
                     continue
-                before = content
                 config = with_options(load_configuration(None, content=content), self._options)
             except (OSError, ConfigError) as error:
-                log.error("configuration_refused", file=str(file), error=str(error))
+                log.error("configuration_refused", file=str(file.path), error=str(error))
                 self._metrics.reload(ok=False)
                 continue
             fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
@@ -361,6 +371,8 @@ class IoProcess:
             except subprocess.TimeoutExpired:
                 self._brain.kill()
                 await asyncio.to_thread(self._brain.wait)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     # -- ports ----------------------------------------------------------------------------------------------------
 

@@ -466,6 +466,7 @@ def decode_owner(raw: bytes | msgspec.Raw, kind: str, api_version: str = "batch/
         min_member=minimum or 1,
         queue=membership.queue(labels, annotations),
         preemptible=membership.preemptible(labels, annotations, problems),
+        suspended=membership.suspended(annotations.suspend or labels.suspend, problems),
         topology=wish.wish if wish is not None else None,
         created=seconds(meta.creation_timestamp),
         generation=meta.generation,

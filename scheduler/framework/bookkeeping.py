@@ -159,7 +159,7 @@ def open_book(session: Session) -> Book:
 
 def asked_in(session: Session, tree: QueueTree) -> dict[str, Amounts]:
     """Return what waiting members ask for, by leaf. In a queue that takes no part, or is no leaf, nothing can start;
-    in one that is not open only what runs is repaired."""
+    in one that is not open only what runs is repaired. Of a suspended group nothing starts."""
     asked: dict[str, dict[str, int]] = {}
     is_open: dict[str, bool] = {}
     for state in session.waiting.values():
@@ -169,7 +169,7 @@ def asked_in(session: Session, tree: QueueTree) -> dict[str, Amounts]:
             if queue not in tree or not tree.is_leaf(queue):
                 continue
             into, is_open[queue] = asked.setdefault(queue, {}), tree.closed(queue) is None
-        if not is_open[queue] and not is_running(state):
+        if state.group.suspended or (not is_open[queue] and not is_running(state)):
             continue
         for name, value in asked_by(session, state):
             into[name] = into.get(name, 0) + value

@@ -41,6 +41,7 @@ QUEUE_KEYS = {
     "name", "weight", "parent", "priority", "guarantee", "deserved", "limit", "reclaimable", "muster", "volcano",
 }  # fmt: skip
 GPU = "nvidia.com/gpu"
+PRESETS = Path(__file__).parents[2] / "config" / "presets"
 PRIORITIES = {"low": 10, "medium": 50, "high": 100}
 PRIORITY_CLASSES = {**PRIORITIES, **{f"p{n}": n for n in (0, *range(10, 101, 10), 125, 1000)}}
 POD_GROUP_LABEL = "scheduling.muster.sh/pod-group"
@@ -54,8 +55,8 @@ class BadScenario(ValueError):
 class Scenario:
     """One story; the values are those of the file.
 
-    config: keys of the scheduler's configuration. lag: resource -> seconds by which its watch is late. With either the
-    story has a scheduler of its own.
+    config: keys of the scheduler's configuration, those of a preset filled in. lag: resource -> seconds by which its
+    watch is late. With either the story has a scheduler of its own.
     """
 
     id: str
@@ -109,11 +110,20 @@ def load(path: Path) -> list[Scenario]:
                 skip=tuple(raw.get("skip", ())),
                 dialects=tuple(raw.get("dialects", ("muster", "volcano"))),
                 planes=tuple(raw.get("planes", ("embedded", "real"))),
-                config=raw.get("config", {}),
+                config=_configured(raw.get("config", {})),
                 lag=raw.get("lag", {}),
             )
         )
     return scenarios
+
+
+def _configured(config: Json) -> Json:
+    """Fill in the keys of a preset (`preset: NAME`, of config/presets); the names that are served stay the story's."""
+    if "preset" not in config:
+        return config
+    preset = yaml.safe_load((PRESETS / f"{config['preset']}.yaml").read_text())
+    kept = {key: value for key, value in preset.items() if key not in ("apiVersion", "kind", "schedulerNames")}
+    return kept | {key: value for key, value in config.items() if key != "preset"}
 
 
 # -- nodes and queues -------------------------------------------------------------------------------------------------
