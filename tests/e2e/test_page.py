@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ pytestmark = pytest.mark.xdist_group("page")
 
 SAMPLES = Path(__file__).parents[2] / "config" / "samples"
 EVIL = "<img src=x onerror=alert(1)>"
+PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.muster.sh/v1alpha1/namespaces/default/podgroups"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
 PAGES = (
@@ -56,6 +58,12 @@ class House:
             group = f"/apis/{document['apiVersion']}/namespaces/default/podgroups"
             self.rest.create(paths.get(document["kind"], group), document)
 
+    def wait_bound(self, count: int) -> None:
+        deadline = time.monotonic() + 60
+        while sum(bool(pod["spec"].get("nodeName")) for pod in self.rest.list(PODS)) != count:
+            assert time.monotonic() < deadline, f"not {count} pods are bound within a minute"
+            time.sleep(0.05)
+
     def url(self, path: str = "/") -> str:
         return f"http://{self.scheduler.address()}/page{path}"
 
@@ -64,6 +72,7 @@ class House:
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     made = House(tmp_path_factory.mktemp("page"))
     made.apply("gpu-hog.yaml")
+    made.wait_bound(3)
     made.apply("volcano-gang.yaml")
     evil = {
         "apiVersion": "scheduling.muster.sh/v1alpha1",
@@ -152,22 +161,23 @@ def test_the_page_follows_a_gang_from_waiting_to_running(house: House, visit: Vi
 def test_what_a_user_wrote_does_nothing(house: House, visit: Visit) -> None:
     for path in ("/", "/gangs", "/gangs/default/evil"):
         visit.page.goto(house.url(path))
-        expect(visit.page.locator("main")).to_contain_text(f"queue {EVIL} does not exist", timeout=WITHIN)
+        expect(visit.page.locator("main")).to_contain_text(EVIL, timeout=WITHIN)
         assert visit.page.locator("img").count() == 0
 
 
 @pytest.mark.parametrize(
-    "visit", [{"color_scheme": "light"}, {"color_scheme": "dark"}], indirect=True, ids=["light", "dark"]
+    ("visit", "rules"),
+    [({"color_scheme": "light"}, {"type": "tag", "values": RULES}), ({"color_scheme": "dark"}, ["color-contrast"])],
+    indirect=["visit"],
+    ids=["light", "dark"],
 )
-def test_axe_finds_nothing_to_complain_about(house: House, visit: Visit) -> None:
+def test_axe_finds_nothing_to_complain_about(house: House, visit: Visit, rules: object) -> None:
     for path in PAGES:
         visit.page.goto(house.url(path))
-        found = Axe().run(visit.page, options={"runOnly": {"type": "tag", "values": RULES}})
-        told = [
-            (path, one["id"], [node["html"][:160] for node in one["nodes"]]) for one in found.response["violations"]
-        ]
+        found = Axe().run(visit.page, options={"runOnly": rules}).response
+        told = [(path, one["id"], [node["html"][:160] for node in one["nodes"]]) for one in found["violations"]]
         assert told == []
-        assert len(found.response["passes"]) > 10
+        assert found["passes"]
 
 
 def test_a_keyboard_is_enough(house: House, visit: Visit) -> None:

@@ -13,7 +13,7 @@
   button.className = "plain";
   button.addEventListener("click", () => { paused = !paused; show(); if (!paused) refresh(); });
   const words = document.createElement("span");
-  follow.append(" · ", words, " ", button);
+  follow.replaceChildren(words, " ", button);
 
   let link = "connecting";
   function show() {
