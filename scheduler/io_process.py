@@ -49,6 +49,9 @@ from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer, passing
 from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.config_file import ConfigFile
+from scheduler.controllers import watched
+from scheduler.controllers.grouping import Grouping
+from scheduler.dialects import owners
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
@@ -66,6 +69,7 @@ _FIXED = (
     "client_connection",
     "leader_election",
     "binder",
+    "grouping",
     "health_address",
     "log_format",
 )
@@ -159,8 +163,14 @@ class IoProcess:
             )
         )
         self._cache = cache = Cache()
+        self._grouping = self._group_pods() if config.grouping.enabled else None
         self._watches = Watches(
-            client, cache, DIALECTS, scheduler_names=config.scheduler_names, namespace=config.namespace
+            client,
+            cache,
+            DIALECTS,
+            scheduler_names=config.scheduler_names,
+            namespace=config.namespace,
+            **self._read_owners(),
         )
         election = config.leader_election
         self._elector: Any = (
@@ -215,6 +225,26 @@ class IoProcess:
             told=self._performer.evicted,
         )
 
+    def _group_pods(self) -> Grouping:
+        more = (
+            owners.by_paths(one.group, one.version, one.resource, one.kind, one.minimum)
+            for one in self._config.grouping.owners
+        )
+        return Grouping(
+            self._cache,
+            self._client,
+            owners.with_more(more),
+            following=lambda kind: watched.following(self._watches, kind),
+            may_write=self._may_write,
+            meter=self._metrics,
+        )
+
+    def _read_owners(self) -> dict[str, Any]:
+        grouping = self._grouping
+        if grouping is None:
+            return {}
+        return {"pods": grouping, "jobs": watched.jobs(self._cache, grouping), "beside": watched.beside(grouping)}
+
     def _may_write(self) -> bool:
         return bool(self._leading and self._elector.may_write())
 
@@ -238,6 +268,9 @@ class IoProcess:
             "ports": self._serve_ports(),
             "reload": self._reload(),
         }
+        if self._grouping is not None:
+            self._cache.subscribe(self._grouping.watch)
+            parts["grouping"] = self._grouping.run()
         if self._stop_event is not None:
             parts["caller"] = self._wait_for_caller(self._stop_event)
         return parts
@@ -264,6 +297,8 @@ class IoProcess:
             self._client.fence = self._may_write
             self._metrics.leading(True)
             self._site.news()
+            if self._grouping is not None:
+                self._grouping.lead()
             group.create_task(self._binder.run(), name="binder")
             self._link.send(feed.Leading(int(self._elector.epoch or 0)))
 
@@ -473,4 +508,5 @@ class IoProcess:
             "badObjects": {f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
             "openBindRequests": self._binder.open_requests,
             "writes": self._writer.backlog(),
+            "grouping": self._grouping.problems if self._grouping is not None else "off",
         }
