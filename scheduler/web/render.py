@@ -27,6 +27,8 @@ from scheduler.observe.heatmap import LOADS, Box, Drawing, Text, plan
 from scheduler.web import answers
 from scheduler.web.answers import Answer, Place, Share
 
+MAP = 1180.0
+"""Pixels to which the heat map is laid out."""
 TURN = 0.002
 """Seconds after which a page that is being made lets others go on."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
@@ -64,7 +66,7 @@ class Renderer:
         )
         self._templates.filters |= {
             "amount": amount, "amounts": amounts, "age": age, "clock": clock, "iso": iso, "ms": milliseconds,
-            "short": short, "sentence": sentence, "tone": tone, "percent": percent, "plural": plural,
+            "short": short, "sentence": sentence, "gist": gist, "tone": tone, "percent": percent, "plural": plural,
         }  # fmt: skip
         self._templates.globals |= {
             "url": url, "gang_url": gang_url, "mark": mark, "bar": bar, "heat": heat, "bounds": bounds, "LOADS": LOADS,
@@ -155,6 +157,11 @@ def sentence(why: Verdict | None) -> str:
     return "" if why is None else explain.sentence(why)
 
 
+def gist(why: Verdict | None) -> str:
+    """Return the first clause of why something waits, for lists: without who holds what."""
+    return sentence(why).partition("; ")[0]
+
+
 def place_words(place: Place) -> str:
     """Return who is ahead in the queue."""
     if not place.ahead:
@@ -222,7 +229,7 @@ class Heat:
 
 def heat(picture: Any) -> Heat:
     """Return the drawing of a topology."""
-    return Heat(plan(picture))
+    return Heat(plan(picture, MAP))
 
 
 def domains(picture: Any, rows: int) -> list[Any]:

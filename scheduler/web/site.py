@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote
 
 import structlog
 
+from scheduler import __version__
 from scheduler.observe.health import PAGE, Reply
 from scheduler.observe.journal import Journal
 
@@ -68,7 +69,6 @@ class Status:
     """What the io process says of itself. missing: what it waits for or cannot follow. holder: who leads, as the lease
     has it. config: digest of the configuration in use."""
 
-    version: str
     synced: bool
     missing: tuple[str, ...]
     leading: bool
@@ -84,6 +84,7 @@ class Status:
     bad: Mapping[str, str] = field(default_factory=dict)
     open_requests: int = 0
     writes: Mapping[str, int] = field(default_factory=dict)
+    version: str = __version__
 
 
 class Site:
