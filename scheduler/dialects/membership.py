@@ -18,6 +18,8 @@ import msgspec
 from scheduler.model.pods import Problem
 
 MAX_MEMBERS = 2**31 - 1
+MADE_FOR = "scheduling.muster.sh/made-for"
+"""Label of a PodGroup that the grouping controller made: the uid of the owner."""
 SUSPEND = "scheduling.muster.sh/suspend"
 """Annotation of an object that is a group: nothing of it starts while it says "true"."""
 ON_DOMAIN_LOST = "scheduling.muster.sh/on-domain-lost"

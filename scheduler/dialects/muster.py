@@ -29,6 +29,7 @@ from scheduler.dialects.base import (
     read_counts,
     set_condition,
 )
+from scheduler.dialects.membership import MADE_FOR
 from scheduler.dialects.meta import seconds
 from scheduler.dialects.wishes import MAX_DEPTH, check_segments, check_tree, selector_of, texts
 from scheduler.model.decisions import LayoutFacts, SetStatus
@@ -93,6 +94,7 @@ class MusterDialect(PodGroupDialect):
             was_running=phase in RAN or (isinstance(start, dict) and bool(start.get("actual"))),
             counts=read_counts(members if isinstance(members, dict) else {}, _COUNTS),
             problems=tuple(problems),
+            made_for=(opened.metadata.labels or {}).get(MADE_FOR, ""),
         )
 
     def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:

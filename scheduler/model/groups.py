@@ -70,6 +70,7 @@ class PodGroup:
     of the outermost start together, None = all. In the state of a group those with `keys` have been replaced by the
     parts that they stand for (below them), and each member's `part` is the path of its own; `unmatched`: (path, field)
     of those that say which members are theirs and have none, though there are members.
+    made_for: uid of the owner for which the grouping controller made the object, "" = somebody else made it.
     """
 
     key: str
@@ -103,6 +104,7 @@ class PodGroup:
     deleting: bool = False
     resource_version: str = ""
     raw_status: bytes = b""
+    made_for: str = ""
 
     @property
     def has_object(self) -> bool:
