@@ -6,7 +6,9 @@ import asyncio
 import json
 import re
 import time
+import tomllib
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -307,6 +309,14 @@ async def test_files_and_nothing_beside_them() -> None:
     for name in ("..%2Fsite.py", "__init__.py", "", "..%2Ftemplates%2Fbase.html"):
         assert (await house.get(f"/page/static/{name}")).status == 404
     assert (await house.get("/page")).status == 308
+
+
+def test_what_is_served_is_part_of_the_wheel() -> None:
+    root = Path(module.__file__).parents[2]
+    patterns = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["scheduler"]
+    for folder in ("templates", "static"):
+        for file in (root / "scheduler" / "web" / folder).iterdir():
+            assert any(file.relative_to(root / "scheduler").match(pattern) for pattern in patterns), file
 
 
 async def test_a_large_page_gives_way_while_it_is_made() -> None:
