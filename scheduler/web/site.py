@@ -35,7 +35,7 @@ NEWS, PING = 2.0, 15.0
 """Seconds between two pieces of news to one browser, and after which one without news hears that we live."""
 VIEWERS = 64
 """Browsers that are told of news at once; the others reload by hand."""
-KEPT = 64
+KEPT = 16
 """Answers that are kept."""
 ASKED = 8
 """Questions that the session process has to answer at once."""
