@@ -33,12 +33,13 @@ TURN = 0.002
 """Seconds after which a page that is being made lets others go on."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _PHASES = {
-    "Running": "good", "Completed": "past", "Scheduling": "soon", "Degraded": "bad", "Failed": "bad",
-    "bound": "good", "placed": "soon", "evicted": "bad", "failed": "bad", "waits": "waits",
+    "Running": "good", "bound": "good", "Scheduling": "soon", "placed": "soon", "on its way": "soon", "comes": "soon",
+    "Completed": "past", "succeeded": "past", "being deleted": "past",
+    "Degraded": "bad", "Failed": "bad", "failed": "bad", "evicted": "bad",
 }  # fmt: skip
 _VIEWS: Mapping[str, type[Answer]] = {
     "overview": answers.Overview, "gangs": answers.GangList, "gang": answers.Gang, "queue": answers.QueuePage,
-    "nodes": answers.NodeList, "topology": answers.Wiring,
+    "nodes": answers.NodeList, "node": answers.NodePage, "topology": answers.Wiring,
 }  # fmt: skip
 
 

@@ -178,7 +178,8 @@ def test_what_a_user_wrote_does_nothing(house: House, visit: Visit) -> None:
     ids=["light", "dark"],
 )
 def test_axe_finds_nothing_to_complain_about(house: House, visit: Visit, rules: object) -> None:
-    for path in PAGES:
+    node = house.rest.list("/api/v1/nodes")[0]["metadata"]["name"]
+    for path in (*PAGES, f"/nodes/{node}"):
         visit.page.goto(house.url(path))
         found = Axe().run(visit.page, options={"runOnly": rules}).response
         told = [(path, one["id"], [node["html"][:160] for node in one["nodes"]]) for one in found["violations"]]
