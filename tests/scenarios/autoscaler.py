@@ -37,9 +37,9 @@ class Autoscaler:
         self.added = 0
         self.changes: dict[str, int] = {}
         """Pod -> how often it began or ceased to ask while it waited."""
-        self.seen: list[frozenset[str]] = []
-        """For which pods it worked, at each look."""
-        self._rest, self._asks, self._add = rest, asks, add
+        self.seen: list[tuple[frozenset[str], frozenset[str]]] = []
+        """For which pods it worked at each look, and which had a node then: a gang is bound one by one."""
+        self._rest, self._namespace, self._asks, self._add = rest, namespace, asks, add
         self._template, self._most, self._at_once = spec["template"], spec.get("most", 8), spec.get("at_once", 8)
         self._looked = 0.0
         self._asking: dict[str, bool] = {}
@@ -62,25 +62,28 @@ class Autoscaler:
                 self.changes[name] = self.changes.get(name, 0) + (asks != self._asking.get(name, False))
                 self._asking[name] = asks
 
-    def look(self, pods: Iterable[Json]) -> None:
-        """Add nodes for the pods of a list, if it is time to look again."""
+    def look(self) -> None:
+        """Add nodes for the pods that ask for them, if it is time to look again."""
         now = time.monotonic()
         if now - self._looked < PERIOD:
             return
         self._looked = now
+        everyone = self._rest.list("/api/v1/pods")
+        pods = [pod for pod in everyone if pod["metadata"]["namespace"] == self._namespace]
         asking = [pod for pod in pods if self._asks(pod)]
         for pod in asking:
             self._first.setdefault(pod["metadata"]["uid"], now)
         old = [pod for pod in asking if now - self._first[pod["metadata"]["uid"]] >= SETTLE]
-        self.seen.append(frozenset(pod["metadata"]["name"] for pod in old))
-        for _ in range(min(self._at_once, self._needed(old), self._most - self.added)):
+        placed = (pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName"))
+        self.seen.append((frozenset(pod["metadata"]["name"] for pod in old), frozenset(placed)))
+        for _ in range(min(self._at_once, self._needed(old, everyone), self._most - self.added)):
             name = f"{self._template.get('name', 'added')}-{self.added}"
             self._add({**self._template, "name": name})
             self.added += 1
 
-    def _needed(self, pods: list[Json]) -> int:
+    def _needed(self, pods: list[Json], everyone: list[Json]) -> int:
         """How many nodes pods need beside what is free, put one by one where they fit first."""
-        rooms = [self._free(node) for node in self._rest.list("/api/v1/nodes")]
+        rooms = [_free(node, everyone) for node in self._rest.list("/api/v1/nodes")]
         new: list[dict[str, Fraction]] = []
         whole = {key: parse_quantity(str(value)) for key, value in _capacity(self._template).items()}
         for pod in sorted(pods, key=lambda pod: str(pod["metadata"]["name"])):
@@ -93,13 +96,15 @@ class Autoscaler:
                 room[key] = room.get(key, Fraction(0)) - value
         return len(new)
 
-    def _free(self, node: Json) -> dict[str, Fraction]:
-        free = {key: parse_quantity(value) for key, value in node["status"].get("allocatable", {}).items()}
-        for pod in self._rest.list("/api/v1/pods", fieldSelector=f"spec.nodeName={node['metadata']['name']}"):
-            if pod["status"].get("phase") not in ("Succeeded", "Failed"):
-                for key, value in _requests(pod).items():
-                    free[key] = free.get(key, Fraction(0)) - value
-        return free
+
+def _free(node: Json, everyone: Iterable[Json]) -> dict[str, Fraction]:
+    free = {key: parse_quantity(value) for key, value in node["status"].get("allocatable", {}).items()}
+    for pod in everyone:
+        here = pod["spec"].get("nodeName") == node["metadata"]["name"]
+        if here and pod["status"].get("phase") not in ("Succeeded", "Failed"):
+            for key, value in _requests(pod).items():
+                free[key] = free.get(key, Fraction(0)) - value
+    return free
 
 
 def _capacity(template: Json) -> Json:

@@ -99,7 +99,7 @@ class Observer:
                 self._set_status(meta["name"], {"phase": "Running", "startTime": meta["creationTimestamp"]})
                 pod.setdefault("status", {})["phase"] = "Running"
         if self._scaler is not None:
-            self._scaler.look(pods)
+            self._scaler.look()
         return pods
 
     def _set_status(self, name: str, status: Json) -> None:
@@ -292,7 +292,7 @@ class Observer:
             wrong = {name: scaler.changes[name] for name in sorted(names) if scaler.changes.get(name, 0) > 1}
             if wrong:
                 problems.append(f"{selection}: changed their minds about nodes {wrong}")
-            parts = {len(names & seen) for seen in scaler.seen} - {0, len(names)}
+            parts = {len(names & asking) for asking, placed in scaler.seen if not names & placed} - {0, len(names)}
             if parts or not names:
                 problems.append(f"{selection}: of {len(names)} the autoscaler saw {sorted(parts)}")
         return problems
