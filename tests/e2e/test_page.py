@@ -180,9 +180,11 @@ def test_what_a_user_wrote_does_nothing(house: House, visit: Visit) -> None:
 
 @pytest.mark.parametrize(
     ("visit", "rules"),
-    [({"color_scheme": "light"}, {"type": "tag", "values": RULES}), ({"color_scheme": "dark"}, ["color-contrast"])],
+    [
+        pytest.param({"color_scheme": "light"}, {"type": "tag", "values": RULES}, id="light"),
+        pytest.param({"color_scheme": "dark"}, ["color-contrast"], id="dark", marks=pytest.mark.slow),
+    ],
     indirect=["visit"],
-    ids=["light", "dark"],
 )
 def test_axe_finds_nothing_to_complain_about(house: House, visit: Visit, rules: object) -> None:
     node = house.rest.list("/api/v1/nodes")[0]["metadata"]["name"]
@@ -266,6 +268,7 @@ def test_a_narrow_window_scrolls_tables_and_nothing_else(house: House, visit: Vi
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
+@pytest.mark.slow
 def test_a_standby_names_the_one_that_leads(house: House, browser: Browser, tmp_path: Path) -> None:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     held = {"holderIdentity": "muster-7_1_abc", "leaseDurationSeconds": 3600, "renewTime": now, "acquireTime": now}
