@@ -6,7 +6,8 @@
   const follow = document.getElementById("follow");
   const said = document.getElementById("said");
   const QUIET = 30000; // milliseconds between two sentences for those who listen
-  let paused = false, behind = false, fetching = false, spoken = Date.now(), before = count();
+  const CALM = 1000 * document.body.dataset.calm; // milliseconds between two looks; a large picture changes less often
+  let fetched = 0, paused = false, behind = false, fetching = false, spoken = Date.now(), before = count();
 
   const button = document.createElement("button");
   button.type = "button";
@@ -47,9 +48,10 @@
 
   async function refresh() {
     if (paused) return;
-    if (document.hidden || fetching) { behind = true; return; }
+    if (document.hidden || fetching || Date.now() - fetched < CALM) { behind = true; return; }
     behind = false;
     fetching = true;
+    fetched = Date.now();
     try {
       const answer = await fetch(location.href, { cache: "no-store", headers: { Accept: "text/html" } });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
@@ -82,6 +84,7 @@
   source.addEventListener("error", () => { link = "lost"; show(); });
   source.addEventListener("news", () => { if (first) { first = false; if (link !== "lost") return; } refresh(); });
   setInterval(() => { if (behind) refresh(); }, 2000);
+  setInterval(refresh, 30000); // where nothing happens, ages still grow
   window.addEventListener("pagehide", () => source.close());
   show();
 })();
