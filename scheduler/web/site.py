@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
@@ -256,6 +257,7 @@ class Site:
         return answer
 
 
+@lru_cache(maxsize=1)
 def _make_renderer() -> Renderer:
     from scheduler.web.render import Renderer
 
