@@ -197,6 +197,12 @@ async def test_what_is_asked_for_and_not_there_is_said(busy: House, path: str, q
     assert said in words(await busy.text(path, query, status=404))
 
 
+@pytest.mark.parametrize("query", ["&".join(f"a{one}=1" for one in range(40)), "q=" + "x" * 5000])
+async def test_an_address_has_its_limits(busy: House, query: str) -> None:
+    assert (await busy.get("/page/gangs", query)).status == 400
+    assert busy.asked == []
+
+
 async def test_a_node_shows_who_is_there_and_who_comes(busy: House) -> None:
     busy.world.running("alone", "n0", shape(cpu=2), queue="team", since=busy.world.now - 630)
     busy.world.pod("foreign", shape(cpu=1), node="n0", phase="Running", ours=False)
