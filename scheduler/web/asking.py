@@ -19,7 +19,7 @@ from scheduler.web import answers
 from scheduler.web.about import About, Arguments, barred, start, totals
 from scheduler.web.answers import Answer, Nothing
 from scheduler.web.asking_gang import gang
-from scheduler.web.asking_nodes import nodes
+from scheduler.web.asking_nodes import node, nodes
 
 GANGS, FIRST = 50, 12
 """Groups on one page of a list, and on the pages that are about something else."""
@@ -174,5 +174,6 @@ VIEWS: Mapping[str, Callable[[About, Arguments], Answer]] = {
     "gang": gang,
     "queue": _queue,
     "nodes": nodes,
+    "node": node,
     "topology": _wiring,
 }

@@ -25,7 +25,7 @@ from scheduler.observe import explain
 from scheduler.observe.health import PAGE
 from scheduler.observe.heatmap import LOADS, Box, Drawing, Text, plan
 from scheduler.web import answers
-from scheduler.web.answers import Answer, Place, Share
+from scheduler.web.answers import Answer, Share
 
 MAP = 1180.0
 """Pixels to which the heat map is laid out."""
@@ -33,12 +33,13 @@ TURN = 0.002
 """Seconds after which a page that is being made lets others go on."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _PHASES = {
-    "Running": "good", "Completed": "past", "Scheduling": "soon", "Degraded": "bad", "Failed": "bad",
-    "bound": "good", "placed": "soon", "evicted": "bad", "failed": "bad", "waits": "waits",
+    "Running": "good", "bound": "good", "Scheduling": "soon", "placed": "soon", "on its way": "soon", "comes": "soon",
+    "Completed": "past", "succeeded": "past", "being deleted": "past",
+    "Degraded": "bad", "Failed": "bad", "failed": "bad", "evicted": "bad",
 }  # fmt: skip
 _VIEWS: Mapping[str, type[Answer]] = {
     "overview": answers.Overview, "gangs": answers.GangList, "gang": answers.Gang, "queue": answers.QueuePage,
-    "nodes": answers.NodeList, "topology": answers.Wiring,
+    "nodes": answers.NodeList, "node": answers.NodePage, "topology": answers.Wiring,
 }  # fmt: skip
 
 
@@ -70,7 +71,7 @@ class Renderer:
         }  # fmt: skip
         self._templates.globals |= {
             "url": url, "gang_url": gang_url, "mark": mark, "bar": bar, "heat": heat, "bounds": bounds, "LOADS": LOADS,
-            "place_words": place_words, "weight_unit": WEIGHT_UNIT, "domains": domains,
+            "weight_unit": WEIGHT_UNIT, "domains": domains,
         }  # fmt: skip
         for name in self._templates.list_templates():
             self._templates.get_template(name)  # compiled here, beside the loop
@@ -160,13 +161,6 @@ def sentence(why: Verdict | None) -> str:
 def gist(why: Verdict | None) -> str:
     """Return the first clause of why something waits, for lists: without who holds what."""
     return sentence(why).partition("; ")[0]
-
-
-def place_words(place: Place) -> str:
-    """Return who is ahead in the queue."""
-    if not place.ahead:
-        return "next in its queue"
-    return f"behind {', '.join(place.ahead)}" + (f" and {place.more} more" if place.more else "")
 
 
 def tone(phase: str) -> str:
