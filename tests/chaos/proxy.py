@@ -23,7 +23,7 @@ REASONS = {
     409: "Conflict", 410: "Expired", 429: "TooManyRequests", 500: "InternalError", 502: "", 503: "ServiceUnavailable",
     504: "Timeout",
 }  # fmt: skip
-_PASSED = ("Authorization", "Content-Type", "Accept", "User-Agent")
+_PASSED = ("Authorization", "Content-Type", "Accept", "Accept-Encoding", "User-Agent")
 _RETRY_AFTER = 1
 
 

@@ -18,8 +18,10 @@ import asyncio
 import contextlib
 import logging
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -217,7 +219,15 @@ def _told(counts: Counter[str]) -> str:
 def live(cluster: ControlPlane, seed: int, seconds: float, directory: Path, rate: float = 0.8) -> Outcome:
     """Live a day on a control plane that has the definitions and is used by nobody else."""
     create_namespace_named(cluster, days.NAMESPACE)
-    return asyncio.run(Chaos(cluster, seed, seconds, directory, rate).run())
+
+    async def lived() -> Outcome:
+        task = asyncio.current_task()
+        assert task is not None
+        if threading.current_thread() is threading.main_thread():
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # no replica is left behind
+        return await Chaos(cluster, seed, seconds, directory, rate).run()
+
+    return asyncio.run(lived())
 
 
 def create_namespace_named(cluster: ControlPlane, name: str) -> None:
