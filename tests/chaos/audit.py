@@ -96,7 +96,7 @@ class Audit(threading.Thread):
         self.counts: Counter[str] = Counter()
         self._half: dict[str, float] = {}
         self._whole: set[str] = set()
-        self.longest_half = 0.0
+        self.longest_half = (0.0, "")
         self._version = ""
 
     # -- watching -------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Audit(threading.Thread):
             listed = self._rest.get(self._path)
             self._version = listed["metadata"]["resourceVersion"]
             for pod in listed["items"]:
-                self._take("ADDED", pod)
+                self.see("ADDED", pod)
             while not self._over.is_set():
                 try:
                     for event in self._rest.watch(
@@ -115,7 +115,7 @@ class Audit(threading.Thread):
                     ):
                         if event["type"] == "ERROR":
                             raise RuntimeError(f"the audit lost its place: {event}")
-                        self._take(event["type"], event["object"])
+                        self.see(event["type"], event["object"])
                 except (OSError, http.client.HTTPException):
                     time.sleep(0.1)
         except (RuntimeError, ApiError, KeyError, ValueError) as error:
@@ -131,7 +131,8 @@ class Audit(threading.Thread):
 
     # -- laws at each event ---------------------------------------------------------------------------------------
 
-    def _take(self, kind: str, pod: Json) -> None:
+    def see(self, kind: str, pod: Json) -> None:
+        """Judge one event."""
         meta = pod["metadata"]
         self._version = meta["resourceVersion"]
         marks = meta.get("labels") or {}
@@ -179,7 +180,7 @@ class Audit(threading.Thread):
             self._whole.add(gang)
         if gang in self._whole or not 0 < on < minimum:
             since = self._half.pop(gang, now)
-            self.longest_half = max(self.longest_half, now - since)
+            self.longest_half = max(self.longest_half, (now - since, gang))
         else:
             self._half.setdefault(gang, now)
 
@@ -191,11 +192,11 @@ class Audit(threading.Thread):
     # -- laws at rest ---------------------------------------------------------------------------------------------
 
     def half(self) -> list[str]:
-        """Return the gangs of which some but too few members are on nodes."""
+        """Return the gangs of which enough members exist, and some but too few are on nodes."""
         with self._lock:
-            gangs = {one.gang for one in self.pods.values()}
-            found = {gang: self._on(gang) for gang in sorted(gangs)}
-        return [f"{gang} {on}/{minimum}" for gang, (on, minimum) in found.items() if 0 < on < minimum]
+            exist = Counter(one.gang for one in self.pods.values() if not one.leaving and one.phase != "Failed")
+            found = {gang: self._on(gang) for gang in sorted(exist)}
+        return [gang for gang, (on, minimum) in found.items() if 0 < on < minimum <= exist[gang]]
 
     def idle(self) -> list[str]:
         """Return the gangs that wait although they fit as things are, for longer than a moment."""

@@ -190,7 +190,9 @@ class Day:
             await asyncio.gather(*(self._create(_PODS, pod_of(gang, index)) for index in range(gang.size)))
         while True:
             await asyncio.sleep(LOOK)
-            if gang.until and time.monotonic() > began + gang.until and not self.over.is_set():
+            # Jobs make what they lost again ever later: their user does not wait for that.
+            given_up = gang.dialect == "job" and self.over.is_set()
+            if given_up or (gang.until and time.monotonic() > began + gang.until and not self.over.is_set()):
                 self.deleted.append(gang.name)
                 break
             if await self._look_after(gang):
@@ -333,9 +335,10 @@ class Day:
             await asyncio.wait_for(self.over.wait(), one.seconds)
 
     async def mend(self) -> None:
-        """Give every queue what it had at the beginning."""
+        """Give every queue what it had at the beginning, and every gang that runs the time to end."""
         for name, (deserved, limit) in plan.QUEUES.items():
             self.audit.limits[name].set(max(limit, self.audit.limits[name].now))
             amounts = {"deserved": deserved, "limit": limit}
-            await self.api.merge(f"{_QUEUES}/{name}", {"spec": {"state": "Open", "resources": {GPU: amounts}}})
+            spec = {"state": "Open", "resources": {GPU: amounts}, "preemption": {"minRuntime": "60s"}}
+            await self.api.merge(f"{_QUEUES}/{name}", {"spec": spec})
             self.audit.limits[name].set(limit)

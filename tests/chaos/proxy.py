@@ -155,6 +155,8 @@ class Proxy:
             reader = asyncio.create_task(self._read(answer, lines))
             try:
                 return await self._write(request, response, lines, fault)
+            except ConnectionError:  # the client has gone
+                return response
             finally:
                 reader.cancel()
 

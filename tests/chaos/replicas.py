@@ -31,7 +31,7 @@ DEFECTS = frozenset(
     {
         "action_failed", "invariant_violated", "metric_misfit", "port_failed", "session_failed", "words_not_sent",
         "group_failed", "binder.defect", "binder.impossible", "plugin_left_out", "decision_not_performed",
-        "handover_raised", "write_not_built",
+        "handover_raised", "write_not_built", "message_not_sent",
     }
 )  # fmt: skip
 """Log entries that no accident excuses."""
