@@ -6,7 +6,7 @@ PYTEST = $(BIN)/python -m pytest
 WORKERS ?= 3
 STORY ?= gang
 
-.PHONY: help setup demo check test test-all unit bench differential chaos playground clean
+.PHONY: help setup demo check test test-all unit bench differential chaos playground kind clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,7 +23,7 @@ $(VENV)/.installed: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
-demo: setup ## Play a story on the embedded control plane (STORY=gang, or STORY=queues: three teams on 8 GPUs)
+demo: setup ## Play a story on the embedded control plane (STORY=gang, queues or racks)
 	@$(BIN)/muster demo --story $(STORY)
 
 check: setup ## Lint, types and import contracts
@@ -32,11 +32,11 @@ check: setup ## Lint, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check controlplane ## Everything that an issue needs before it lands: unit, properties, scenarios, contract, real API server
+test: check controlplane browser ## Everything that an issue needs before it lands: unit, properties, scenarios, contract, real API server
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not slow and not kubelet and not alone"
 	$(PYTEST) -m "(kubelet or alone) and not slow"
 
-test-all: check controlplane ## test on new random examples, and what takes longer
+test-all: check controlplane browser ## test on new random examples, and what takes longer
 	EXPLORE=1 $(PYTEST) -n $(WORKERS) --dist loadgroup -m "not kubelet and not alone"
 	EXPLORE=1 $(PYTEST) -m "kubelet or alone"
 
@@ -45,6 +45,11 @@ controlplane: setup ## Build the real control plane and helm for tests (cached o
 	@$(BIN)/python -m tests.controlplane.build
 	@$(BIN)/python -m tests.controlplane.oracle
 	@$(BIN)/python -m tests.deploy.helm build
+	@$(BIN)/python -m tests.deploy.prometheus build
+
+.PHONY: browser
+browser: setup ## Install Chromium for tests of the page (as root on Debian; else say how)
+	@$(BIN)/python -m tests.e2e.browser
 
 CASES ?= 20000
 GANGS ?= 2000
@@ -58,6 +63,9 @@ chaos: controlplane ## A busy day of faults on the real API server, checked from
 
 unit: setup ## Fast tests only
 	$(PYTEST) tests/unit tests/dialects tests/properties
+
+kind: ## A cluster in Docker (docker, kind, kubectl, helm) with Muster in it, and the story of one gang
+	deploy/kind/up.sh
 
 bench: controlplane ## Print the table of speed and memory
 	$(BIN)/python -m tests.perf.bench

@@ -33,8 +33,9 @@ def used_share(shape: Shape, view: View, weights: dict[str, int]) -> NDArray[np.
         weight = weights.get(name, _DEFAULTS.get(name, _OTHERS))
         if not weight:
             continue
-        capacity = np.maximum(table.allocatable[row], 1)
-        total += weight * np.clip(1.0 - (view.free[row] - request[row]) / capacity, 0.0, 1.0)
+        share = (view.free[row] - request[row]) / np.maximum(table.allocatable[row], 1)
+        np.subtract(1.0, share, out=share)
+        total += weight * share.clip(0.0, 1.0, out=share)
         weight_sum += weight
     return total / weight_sum if weight_sum else total
 

@@ -1,8 +1,9 @@
 """Where a gang and its sub-groups run: what their objects say about domains becomes rules that placement keeps.
 
 Decided here: which level each wish means, and what a preference is: the preferred level, and where that cannot be, each
-wider one up to what is required. A level that is not there, or that no node carries, is said, not ignored. A domain in
-which another group is exclusive takes no group that is exclusive there itself.
+wider one up to what is required. A level that is not there, or that no node carries, is said, not ignored: the
+group waits, or the sub-group, where others can start instead. A domain in which another group is exclusive takes no
+group that is exclusive there itself.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from plugins.exclusive import Claims, exclusive_wishes
-from scheduler.framework.contradictions import contradiction
+from scheduler.framework.contradictions import contradiction, has_to_start
 from scheduler.framework.protocols import (
     ApartDomains,
     Barred,
+    EvenDomains,
     FewDomains,
     PartsApart,
     Sized,
+    Unusable,
     View,
     Wish,
     WithinDomain,
@@ -28,12 +31,12 @@ from scheduler.model.verdict import Code, Verdict, verdict
 from scheduler.model.wishes import NARROWEST, TopologyWish
 
 
-class _Unusable(Exception):
+class _Bad(Exception):
     """A wish that cannot be understood."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
-        self.verdict = verdict(Code.BAD_CONSTRAINTS, field=field, message=message)
+        self.field, self.message = field, message
 
 
 class Topology:
@@ -63,29 +66,37 @@ class Topology:
             for pod, row in members:
                 self._claims.placed(pod, row, view, undone=undone)
 
-    def wishes(self, state: GroupState, view: View) -> tuple[Wish, ...] | Verdict:
+    def wishes(self, state: GroupState, view: View) -> tuple[Wish | Unusable, ...] | Verdict:
         """Return the rules about domains of the group and of its sub-groups."""
         group = state.group
         if group.topology is None and not any(one.topology for one in group.subgroups):
             return ()
         try:
             stated = tuple(dict.fromkeys(self._stated(state, view)))
-            found = contradiction(group, stated, view.topology)
+            found = contradiction(group, [one for one in stated if not isinstance(one, Unusable)], view.topology)
             if found is not None:
-                raise _Unusable(_field_of(found[0], group, view), found[1])
+                raise _Bad(_field_of(found[0], group, view), found[1])
             return stated
-        except _Unusable as unusable:
-            return unusable.verdict
+        except _Bad as bad:
+            return verdict(Code.BAD_CONSTRAINTS, field=bad.field, message=bad.message)
 
-    def _stated(self, state: GroupState, view: View) -> Iterator[Wish]:
+    def _stated(self, state: GroupState, view: View) -> Iterator[Wish | Unusable]:
         names: dict[str, str] = {}
+        unusable: set[str] = set()
         for part, wish in _wishes(state.group):
             name = names[part] = (wish.name if wish is not None else "") or names.get(part.rpartition("/")[0], "")
-            if wish is not None:
-                yield from self._rules(state, part, wish, name, view)
+            if wish is None:
+                continue
+            try:
+                yield from tuple(self._rules(state, part, wish, name, view))
+            except _Bad as bad:
+                if has_to_start(part, state.group):
+                    raise
+                unusable.add(part)
+                yield Unusable(part, bad.field, bad.message)
         alone: dict[str, list[str]] = {}
         for part, wish in _wishes(state.group):
-            if wish is not None and wish.exclusive and part:
+            if wish is not None and wish.exclusive and part and part not in unusable:
                 alone.setdefault(_key(wish, names[part], wish.exclusive, _at(wish, "exclusive"), view), []).append(part)
         for level, parts in alone.items():
             if len(parts) > 1:
@@ -108,11 +119,13 @@ class Topology:
             elif most == 1:
                 yield PartsApart(key, below)
             else:
-                raise _Unusable(_at(wish, f"apart[{number}].max"), "must be 1 between sub-groups")
+                raise _Bad(_at(wish, f"apart[{number}].max"), "must be 1 between sub-groups")
         if wish.exclusive:
             level = _key(wish, name, wish.exclusive, _at(wish, "exclusive"), view)
             domains, holders = self._claims.beside(level, state) if self._claims is not None else ((), ())
             yield Barred(level, domains, part, holders)
+        if wish.balanced:
+            yield EvenDomains(_key(wish, name, wish.balanced, _at(wish, "layout.level"), view), part)
         for level in self._preferred(wish, name, required, _at(wish, "preferred"), view):
             yield WithinDomain(level, required=False, part=part)
 
@@ -174,4 +187,4 @@ def _key(wish: TopologyWish, name: str, level: str, field: str, view: View) -> s
     found = view.resolve(name, level)
     if isinstance(found, str):
         return found
-    raise _Unusable(_at(wish, "name") if found.topology else field, found.message)
+    raise _Bad(_at(wish, "name") if found.topology else field, found.message)

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from scheduler import config_volcano
 from scheduler.model.hints import near
 
 API_VERSION = "config.muster.sh/v1alpha1"
@@ -23,18 +24,6 @@ LOG_FORMATS = ("auto", "json", "console")
 """Those of `observe.logs`."""
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|m|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-
-VOLCANO_ACTIONS: Mapping[str, str] = {"gangpreempt": "preempt", "gangreclaim": "reclaim"}
-VOLCANO_PLUGINS: Mapping[str, str] = {
-    "proportion": "queues",
-    "capacity": "queues",
-    "network-topology-aware": "topology",
-}
-VOLCANO_PARTS: Mapping[str, tuple[str, ...]] = {
-    "predicates": ("hostports", "volumes", "spreading", "interpod"),
-    "nodeorder": ("imagelocality",),
-}
-"""Plugins that are parts of one plugin there."""
 
 
 class ConfigError(ValueError):
@@ -99,6 +88,25 @@ class BinderConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnerKindConfig:
+    """A kind whose pods start together: so many of them as the integers at some paths of its spec add up to."""
+
+    group: str
+    version: str
+    kind: str
+    resource: str
+    minimum: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingConfig:
+    """Whether PodGroups are made for owners that state none, and kinds of owners beside those that are known."""
+
+    enabled: bool = True
+    owners: tuple[OwnerKindConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfiguration:
     """The whole configuration; every field has the default that `config/default.yaml` shows."""
 
@@ -118,6 +126,7 @@ class SchedulerConfiguration:
     client_connection: ConnectionConfig = ConnectionConfig()
     leader_election: ElectionConfig = ElectionConfig()
     binder: BinderConfig = BinderConfig()
+    grouping: GroupingConfig = GroupingConfig()
     health_address: str = "127.0.0.1:8080"
     log_format: str = "auto"
     seed: int = 0
@@ -195,11 +204,11 @@ def _actions(path: str, value: object, known: Sequence[str], *, volcano: bool, w
         raise ConfigError(path, 'must be a comma-separated string such as "enqueue, allocate"')
     result: list[str] = []
     for number, name in enumerate(name for name in names if name):
-        ours = VOLCANO_ACTIONS.get(name, name) if volcano else name
+        ours = config_volcano.ACTIONS.get(name, name) if volcano else name
         if ours in known:
             if ours not in result:
                 result.append(ours)
-        elif volcano and ours in ("preempt", "reclaim", "backfill", "shuffle"):
+        elif volcano and ours in config_volcano.WITHOUT:
             warnings.append(f'{path}[{number}]: action "{name}" is not available in this version and is left out')
         else:
             raise ConfigError(f"{path}[{number}]", f'unknown action "{name}"{near(name, known)}')
@@ -223,10 +232,10 @@ def _tiers(
         for j, entry in enumerate(listed):
             where = f"{path}[{i}].plugins[{j}]"
             if volcano and isinstance(entry, dict):
-                entry = {key: item for key, item in entry.items() if not str(key).startswith("enable")}
+                entry = config_volcano.without_switches(entry, where, warnings)
             spec = _mapping(where, entry, ["name", "weight", "arguments"])
             name = _text(f"{where}.name", spec.get("name"))
-            ours = VOLCANO_PLUGINS.get(name, name) if volcano else name
+            ours = config_volcano.PLUGINS.get(name, name) if volcano else name
             if ours not in known:
                 if volcano:
                     warnings.append(f'{where}.name: plugin "{name}" has no counterpart here and is left out')
@@ -240,12 +249,13 @@ def _tiers(
             arguments = spec.get("arguments") or {}
             if not isinstance(arguments, dict):
                 raise ConfigError(f"{where}.arguments", "must be a mapping")
-            if volcano and arguments:
-                warnings.append(f"{where}.arguments: left out, the arguments of {ours} are named differently here")
-                arguments = {}
-            weight = _integer(f"{where}.weight", spec.get("weight", 1), low=0, high=1_000_000)
+            weighs = spec.get("weight", 1)
+            if volcano:
+                weighs = config_volcano.weight(ours, arguments, weighs)
+                arguments = config_volcano.arguments(ours, arguments, f"{where}.arguments", warnings)
+            weight = _integer(f"{where}.weight", weighs, low=0, high=1_000_000)
             plugins.append(PluginConfig(name=ours, weight=weight, arguments=arguments))
-            for more in VOLCANO_PARTS.get(ours, ()) if volcano else ():
+            for more in config_volcano.PARTS.get(ours, ()) if volcano else ():
                 if more in known and more not in seen:
                     seen[more] = where
                     plugins.append(PluginConfig(name=more, weight=weight))
@@ -303,6 +313,38 @@ def _binder(value: object) -> BinderConfig:
     )
 
 
+_PATH = re.compile(r"spec(\.[A-Za-z0-9_-]+(\[\*\])?)*\.[A-Za-z0-9_-]+")
+
+
+def _grouping(value: object) -> GroupingConfig:
+    raw = _mapping("grouping", value, ["enabled", "owners"])
+    base = GroupingConfig()
+    owners = raw.get("owners") or []
+    if not isinstance(owners, list):
+        raise ConfigError("grouping.owners", "must be a list")
+    found = tuple(_owner_kind(f"grouping.owners[{i}]", one) for i, one in enumerate(owners))
+    return GroupingConfig(enabled=_bool("grouping.enabled", raw.get("enabled", base.enabled)), owners=found)
+
+
+def _owner_kind(where: str, value: object) -> OwnerKindConfig:
+    raw = _mapping(where, value, ["apiVersion", "kind", "resource", "minimum"])
+    group, _, version = _text(f"{where}.apiVersion", raw.get("apiVersion")).rpartition("/")
+    paths = raw.get("minimum")
+    if not isinstance(paths, list) or not paths:
+        raise ConfigError(f"{where}.minimum", 'must be a non-empty list of paths such as "spec.replicas"')
+    for i, path in enumerate(paths):
+        if not _PATH.fullmatch(_text(f"{where}.minimum[{i}]", path)):
+            wish = 'must be a path of a number such as "spec.replicas" or "spec.roles[*].replicas"'
+            raise ConfigError(f"{where}.minimum[{i}]", f"{wish}, is {path!r}")
+    return OwnerKindConfig(
+        group=group,
+        version=version,
+        kind=_text(f"{where}.kind", raw.get("kind")),
+        resource=_text(f"{where}.resource", raw.get("resource")),
+        minimum=tuple(paths),
+    )
+
+
 _KEYS = (
     "apiVersion",
     "kind",
@@ -316,6 +358,7 @@ _KEYS = (
     "clientConnection",
     "leaderElection",
     "binder",
+    "grouping",
     "healthAddress",
     "logFormat",
     "seed",
@@ -339,6 +382,8 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
             raise ConfigError("kind", f'must be "{KIND}", is {raw.get("kind")!r}')
     base = SchedulerConfiguration()
     warnings: list[str] = []
+    without = [key for key in ("configurations", "metrics") if volcano and raw.get(key)]
+    warnings += [f"{key}: left out, it has no counterpart here" for key in without]
     names = raw.get("schedulerNames", ["volcano", "muster"] if volcano else list(base.scheduler_names))
     if not isinstance(names, list) or not names:
         raise ConfigError("schedulerNames", "must be a non-empty list")
@@ -357,6 +402,7 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
         client_connection=_connection(raw.get("clientConnection")),
         leader_election=_election(raw.get("leaderElection")),
         binder=_binder(raw.get("binder")),
+        grouping=_grouping(raw.get("grouping")),
         health_address=parse_address("healthAddress", raw.get("healthAddress", base.health_address)),
         log_format=_choice("logFormat", raw.get("logFormat", base.log_format), LOG_FORMATS),
         seed=_integer("seed", raw.get("seed", base.seed), low=0),
@@ -392,9 +438,16 @@ class _Loader(yaml.SafeLoader):
 def document(content: bytes) -> object:
     """Return what a file says, to be parsed. Raises `ConfigError` for anything that is not YAML in UTF-8.
 
-    YAML refuses a date or a number that it takes for one and that does not exist (`2001-99-99`) by a plain ValueError.
+    Of a ConfigMap with one entry it is what that entry says, because that is how it is copied from a cluster. YAML
+    refuses a date or a number that it takes for one and that does not exist (`2001-99-99`) by a plain ValueError.
     """
     try:
-        return yaml.load(content.decode(), _Loader)
+        found = yaml.load(content.decode(), _Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError("", f"not YAML: {error}") from error
+    if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
+        return found
+    entries = found.get("data")
+    if not isinstance(entries, dict) or len(entries) != 1 or not isinstance(next(iter(entries.values())), str):
+        raise ConfigError("data", "a ConfigMap must have one entry, the text of a configuration")
+    return document(next(iter(entries.values())).encode())

@@ -8,6 +8,7 @@ for length.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import signal
 import subprocess
 import sys
@@ -20,8 +21,10 @@ from typing import Any, cast
 import msgspec
 import structlog
 
+from scheduler import __version__
 from scheduler.app import (
     BrainProcess,
+    Describer,
     RunOptions,
     load_configuration,
     make_sessions,
@@ -45,11 +48,18 @@ from scheduler.cluster.performer import Performer
 from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer, passing
 from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.config_file import ConfigFile
+from scheduler.controllers import watched
+from scheduler.controllers.grouping import Grouping
+from scheduler.dialects import owners
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
 from scheduler.observe.health import Health
+from scheduler.observe.journal import Journal
 from scheduler.observe.metrics import Metrics
+from scheduler.observe.tracing import from_environment
+from scheduler.web.site import Site, Status, Unanswerable
 
 log = structlog.get_logger("muster.io")
 RELOAD_PERIOD = 2.0
@@ -59,6 +69,7 @@ _FIXED = (
     "client_connection",
     "leader_election",
     "binder",
+    "grouping",
     "health_address",
     "log_format",
 )
@@ -84,6 +95,11 @@ class IoProcess:
     def _reached(self, point: str, request: BindRequest) -> None:
         """Do nothing: the binder has come to one of its points (`binder.ports.POINTS`) with this request."""
 
+    def _came_to(self, point: str, request: BindRequest) -> None:
+        if self._tracing is not None:
+            self._tracing.reached(point, request)
+        self._reached(point, request)
+
     def __init__(
         self,
         config: SchedulerConfiguration,
@@ -92,12 +108,17 @@ class IoProcess:
         brain: BrainProcess | None = None,
     ) -> None:
         self._config, self._options, self._stop_event, self._given_brain = config, options, stop, brain
+        self._file = ConfigFile(options.config) if options.config is not None else None
         self._stopping = asyncio.Event()
         self._exit_code = 0
         self._brain: subprocess.Popen[bytes] | None = None
         self._leading = False
         self._last_session = time.monotonic()
         self._snapshot_waiters: list[asyncio.Future[bytes]] = []
+        self._journal = Journal()
+        self._site = Site(self._ask_page, self._journal, self._page_status)
+        self._askers: dict[int, asyncio.Future[feed.PageReply]] = {}
+        self._asked = 0
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -128,7 +149,7 @@ class IoProcess:
     async def _compose(self, stack: AsyncExitStack) -> None:
         """Make the parts; nothing runs yet."""
         config = self._config
-        self._metrics = Metrics()
+        self._metrics, self._tracing = Metrics(), from_environment()
         connection = config.client_connection
         self._client = client = await stack.enter_async_context(
             self.client_type.connect(
@@ -142,8 +163,14 @@ class IoProcess:
             )
         )
         self._cache = cache = Cache()
+        self._grouping = self._group_pods() if config.grouping.enabled else None
         self._watches = Watches(
-            client, cache, DIALECTS, scheduler_names=config.scheduler_names, namespace=config.namespace
+            client,
+            cache,
+            DIALECTS,
+            scheduler_names=config.scheduler_names,
+            namespace=config.namespace,
+            **self._read_owners(),
         )
         election = config.leader_election
         self._elector: Any = (
@@ -169,7 +196,7 @@ class IoProcess:
             explain,
             namespace=config.namespace,
             epoch=lambda: self._elector.epoch or 0,
-            send=self._link.send,
+            send=self._tell_brain,
             meter=self._metrics,
             has_status=self._watches.has_status,
             deadline=config.binder.deadline,
@@ -186,7 +213,7 @@ class IoProcess:
                 history=config.binder.history,
                 timing=Timing(bind=config.binder.deadline),
             ),
-            observer=self._reached,
+            observer=self._came_to,
             meter=self._metrics,
             steps=(
                 VolumeBinding(
@@ -198,6 +225,26 @@ class IoProcess:
             told=self._performer.evicted,
         )
 
+    def _group_pods(self) -> Grouping:
+        more = (
+            owners.by_paths(one.group, one.version, one.resource, one.kind, one.minimum)
+            for one in self._config.grouping.owners
+        )
+        return Grouping(
+            self._cache,
+            self._client,
+            owners.with_more(more),
+            following=lambda kind: watched.following(self._watches, kind),
+            may_write=self._may_write,
+            meter=self._metrics,
+        )
+
+    def _read_owners(self) -> dict[str, Any]:
+        grouping = self._grouping
+        if grouping is None:
+            return {}
+        return {"pods": grouping, "jobs": watched.jobs(self._cache, grouping), "beside": watched.beside(grouping)}
+
     def _may_write(self) -> bool:
         return bool(self._leading and self._elector.may_write())
 
@@ -207,7 +254,7 @@ class IoProcess:
 
             sys.setswitchinterval(5e-5)  # a busy brain thread must not hold up the sockets
             local = LocalLink(self._on_brain, self._on_brain_gone)
-            loop = Loop(local.brain, self._config, make_sessions, parse_saved)
+            loop = Loop(local.brain, self._config, make_sessions, parse_saved, describe=Describer())
             threading.Thread(target=loop.run, name="brain", daemon=True).start()
             return local.io
         started = self._given_brain or start_brain(self._config)
@@ -221,6 +268,9 @@ class IoProcess:
             "ports": self._serve_ports(),
             "reload": self._reload(),
         }
+        if self._grouping is not None:
+            self._cache.subscribe(self._grouping.watch)
+            parts["grouping"] = self._grouping.run()
         if self._stop_event is not None:
             parts["caller"] = self._wait_for_caller(self._stop_event)
         return parts
@@ -232,6 +282,7 @@ class IoProcess:
         await self._link.start()
         self._cache.subscribe(self._performer.watch)
         self._cache.subscribe(self._to_brain)
+        self._cache.subscribe(self._journal.watch)
         waiting = asyncio.create_task(self._say_what_is_missing())
         await self._watches.all_synced.wait()
         waiting.cancel()
@@ -245,6 +296,9 @@ class IoProcess:
             self._leading = True
             self._client.fence = self._may_write
             self._metrics.leading(True)
+            self._site.news()
+            if self._grouping is not None:
+                self._grouping.lead()
             group.create_task(self._binder.run(), name="binder")
             self._link.send(feed.Leading(int(self._elector.epoch or 0)))
 
@@ -274,14 +328,31 @@ class IoProcess:
         for event in events:
             self._link.send(event)
 
+    def _tell_brain(self, event: feed.Event) -> None:
+        """Pass on what became of decisions."""
+        if isinstance(event, feed.HandoverFailed):
+            self._journal.refused(event.session, event.groups, event.cause)
+        self._link.send(event)
+
     def _on_brain(self, messages: list[feed.FromBrain]) -> None:
         for message in messages:
             match message:
                 case feed.Handover():
+                    if self._tracing is not None:
+                        self._tracing.placed(message.session, message.places)
                     self._performer.handle(message)
+                    self._journal.handover(message)
                 case feed.SessionDone():
                     self._last_session = time.monotonic()
                     self._metrics.session(message)
+                    if self._tracing is not None:
+                        self._tracing.session(message.session, message.seconds)
+                    self._journal.done(message)
+                    self._site.news()
+                case feed.PageReply():
+                    asker = self._askers.pop(message.number, None)
+                    if asker is not None and not asker.done():
+                        asker.set_result(message)
                 case feed.SnapshotReply(data=data):
                     for waiter in self._snapshot_waiters:
                         if not waiter.done():
@@ -299,21 +370,19 @@ class IoProcess:
 
     async def _reload(self) -> None:
         """Take over a changed configuration file; one that is wrong is refused, the old one stays."""
-        file = self._options.config
+        file = self._file
         if file is None:
             await asyncio.Event().wait()
             return
-        before = file.read_bytes()
         while True:
             await asyncio.sleep(RELOAD_PERIOD)
             try:
-                content = file.read_bytes()
-                if content == before:
+                content = file.changed()
+                if content is None:
                     continue
-                before = content
                 config = with_options(load_configuration(None, content=content), self._options)
             except (OSError, ConfigError) as error:
-                log.error("configuration_refused", file=str(file), error=str(error))
+                log.error("configuration_refused", file=str(file.path), error=str(error))
                 self._metrics.reload(ok=False)
                 continue
             fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
@@ -337,6 +406,8 @@ class IoProcess:
             except subprocess.TimeoutExpired:
                 self._brain.kill()
                 await asyncio.to_thread(self._brain.wait)
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     # -- ports ----------------------------------------------------------------------------------------------------
 
@@ -351,6 +422,7 @@ class IoProcess:
             snapshot=self._snapshot,
             state=self._state,
             access=Reviewer(self._client).status,
+            page=self._site.answer,
         )
         await health.start()
         log.info("serving", address=health.address)
@@ -389,6 +461,42 @@ class IoProcess:
         async with asyncio.timeout(30):
             return await waiter
 
+    async def _ask_page(self, view: str, arguments: dict[str, str]) -> bytes:
+        self._asked += 1
+        number = self._asked
+        asker: asyncio.Future[feed.PageReply] = asyncio.get_running_loop().create_future()
+        self._askers[number] = asker
+        self._link.send(feed.PageAsk(number, view, arguments))
+        try:
+            reply = await asker
+        finally:
+            self._askers.pop(number, None)
+        if reply.fault:
+            raise Unanswerable(reply.fault)
+        return reply.data
+
+    def _page_status(self) -> Status:
+        synced = self._watches.all_synced.is_set()
+        elects = not isinstance(self._elector, _AlwaysLeading)
+        return Status(
+            version=__version__,
+            synced=synced,
+            missing=tuple(self._watches.lost() if synced else self._watches.waiting_for()),
+            leading=self._may_write(),
+            elects=elects,
+            identity=self._elector.identity if elects else "",
+            holder=self._elector.holder or "",
+            epoch=int(self._elector.epoch or 0),
+            config=hashlib.sha256(msgspec.json.encode(self._config)).hexdigest()[:12],
+            scheduler_names=self._config.scheduler_names,
+            actions=self._config.actions,
+            objects=self._cache.sizes(),
+            dialects=dict(self._cache.dialects),
+            bad={f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
+            open_requests=self._binder.open_requests,
+            writes=self._writer.backlog(),
+        )
+
     def _state(self) -> dict[str, Any]:
         return {
             "synced": self._watches.all_synced.is_set(),
@@ -400,4 +508,5 @@ class IoProcess:
             "badObjects": {f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
             "openBindRequests": self._binder.open_requests,
             "writes": self._writer.backlog(),
+            "grouping": self._grouping.problems if self._grouping is not None else "off",
         }

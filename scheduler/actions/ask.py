@@ -1,19 +1,21 @@
 """What a group asks of placement in one decision: its members sorted into interchangeable kinds, how many must start
 together, and the rules. Pure values; nothing here knows how a placement is found.
 
-Members are of one kind when shape, role, sub-group, refused nodes and what plugins tell apart are equal. Inside a kind
-they keep the order in which they are to start and to be laid out (plugins' keys, then rank, then name).
+Members are of one kind when shape, role, sub-group, refused nodes, seat and what plugins tell apart are equal. Inside a
+kind they keep the order in which they are to start and to be laid out (plugins' keys, then rank, then name).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
+from types import MappingProxyType
 
+from scheduler.actions.seats import Seat, seats
 from scheduler.framework.gangs import Needs, meant
-from scheduler.framework.protocols import Wish, WithinDomain
+from scheduler.framework.protocols import Unusable, Wish, WithinDomain, must_hold
 from scheduler.framework.relations import Members, Relations
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import NOTHING, Lacking, is_under
@@ -27,7 +29,8 @@ from scheduler.model.verdict import Code, Verdict, verdict
 class Kind:
     """Interchangeable members. `refused`: rows of the node table that they are kept away from for a while.
 
-    part: the path of their sub-group. sort: what plugins tell them apart by from other pods of the same shape.
+    part: the path of their sub-group. sort: what plugins tell them apart by from other pods of the same shape. seat:
+    where they come back to.
     """
 
     shape: Shape
@@ -36,6 +39,7 @@ class Kind:
     pods: tuple[Pod, ...]
     sort: Hashable = None
     part: str = ""
+    seat: Seat | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,7 +56,8 @@ class Ask:
     """Exactly `total` of the members (with `each`: as many as possible), among them so many of each role, and what the
     sub-groups lack; where those are chosen from, more than `total` as far as that makes them whole.
 
-    anchors: the group's members that already run, which bind the domains of those that come.
+    anchors: the group's members that already run, which bind the domains of those that come. ranks: those that members
+    (uid) without an index take over.
     """
 
     state: GroupState
@@ -63,6 +68,7 @@ class Ask:
     wishes: tuple[Wish, ...] = ()
     anchors: tuple[Anchor, ...] = ()
     lacking: Lacking = NOTHING
+    ranks: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def terms(self) -> tuple[Hashable, ...]:
@@ -120,17 +126,22 @@ def make_ask(
     session: Session, state: GroupState, pods: Sequence[Pod], needs: Needs, *, each: bool = False
 ) -> Ask | Verdict:
     """Return the ask for these waiting members, or a verdict when a rule of the group cannot be kept at all."""
-    wishes: tuple[Wish, ...] = ()
-    if session.hooks.has("wishes"):
-        answer = session.hooks.wishes(state, session)
-        if isinstance(answer, Verdict):
-            return answer
-        wishes = answer
-    why = _unkept(state, wishes) or _straddling(session, state, pods, wishes)
+    stated = session.hooks.wishes(state, session) if session.hooks.has("wishes") else ()
+    if isinstance(stated, Verdict):
+        return stated
+    wishes = tuple(wish for wish in stated if not isinstance(wish, Unusable))
+    unusable = [wish for wish in stated if isinstance(wish, Unusable)]
+    if unusable:
+        pods, needs = _usable(pods, needs, unusable)
+        if len(pods) < (1 if each else needs.total) or not needs.lacking.possible:
+            return verdict(Code.BAD_CONSTRAINTS, field=unusable[0].field, message=unusable[0].message)
+    why = _unkept(state, stated) or _straddling(session, state, pods, wishes)
     if why is not None:
         return why
     parted = bool(state.group.subgroups)
-    kinds = kinds_of(session, session.hooks.sort_members(pods), keep_roles=bool(needs.roles), parted=parted)
+    ordered = session.hooks.sort_members(pods)
+    seated, ranks = seats(session, state, ordered)
+    kinds = kinds_of(session, ordered, keep_roles=bool(needs.roles), parted=parted, seated=seated)
     ask = Ask(
         state=state,
         kinds=kinds,
@@ -140,9 +151,18 @@ def make_ask(
         wishes=wishes,
         anchors=anchors_of(session, state) if wishes else (),
         lacking=needs.lacking,
+        ranks=ranks,
     )
     relations = relate(session, ask)
     return relations if isinstance(relations, Verdict) else ask
+
+
+def _usable(pods: Sequence[Pod], needs: Needs, unusable: Sequence[Unusable]) -> tuple[Sequence[Pod], Needs]:
+    """Return what is left without the members of sub-groups that cannot start."""
+    paths = [one.part for one in unusable]
+    left = [pod for pod in pods if not any(is_under(pod.part, path) for path in paths)]
+    lacking = needs.lacking.without(paths)
+    return left, replace(needs, total=max(needs.total, lacking.size), lacking=lacking)
 
 
 def likeness(session: Session, ask: Ask) -> Hashable:
@@ -151,7 +171,8 @@ def likeness(session: Session, ask: Ask) -> Hashable:
     What members say about other pods, and what sets them apart, is in the relations.
     """
     kinds = tuple(
-        (session.plain_key(kind.shape), kind.role, kind.part, kind.refused, len(kind.pods)) for kind in ask.kinds
+        (session.plain_key(kind.shape), kind.role, kind.part, kind.refused, kind.seat, len(kind.pods))
+        for kind in ask.kinds
     )
     return (kinds, *ask.terms)
 
@@ -162,23 +183,34 @@ def relate(session: Session, ask: Ask, *, empty: bool = False) -> Relations | Ve
     return session.relations(members, ask.signature, empty=empty)
 
 
-def kinds_of(session: Session, pods: Sequence[Pod], *, keep_roles: bool, parted: bool) -> tuple[Kind, ...]:
-    """Sort pods into interchangeable ones. keep_roles, parted: their roles and their sub-groups tell them apart too."""
+def kinds_of(
+    session: Session,
+    pods: Sequence[Pod],
+    *,
+    keep_roles: bool,
+    parted: bool,
+    seated: Mapping[str, Seat] = MappingProxyType({}),
+) -> tuple[Kind, ...]:
+    """Sort pods into interchangeable ones, those that stood on some node before the others.
+
+    keep_roles, parted: their roles and their sub-groups tell them apart too. seated: where some (uid) come back to.
+    """
     shapes = session.snapshot.shapes
     sorts = session.hooks.sorts(pods, session)
-    alone = not (session.has_refusals or keep_roles or parted) and len({pod.shape for pod in pods}) == 1
+    alone = not (session.has_refusals or keep_roles or parted or seated) and len({pod.shape for pod in pods}) == 1
     if alone and sorts is None:
         return (Kind(shapes[pods[0].shape], "", (), tuple(pods)),)
     nowhere: tuple[int, ...] = ()
-    found: dict[tuple[str, str, str, tuple[int, ...], Hashable], list[Pod]] = {}
+    found: dict[tuple[str, str, str, tuple[int, ...], Hashable, Seat | None], list[Pod]] = {}
     for pod, sort in zip(pods, repeat(None) if sorts is None else sorts, strict=False):
         rows = session.refused_rows(pod) if session.has_refusals else nowhere
-        key = (pod.shape, pod.role if keep_roles else "", pod.part if parted else "", rows, sort)
+        key = (pod.shape, pod.role if keep_roles else "", pod.part if parted else "", rows, sort, seated.get(pod.uid))
         found.setdefault(key, []).append(pod)
-    return tuple(
-        Kind(shapes[shape], role, rows, tuple(alike), sort, part)
-        for (shape, role, part, rows, sort), alike in found.items()
+    kinds = (
+        Kind(shapes[shape], role, rows, tuple(alike), sort, part, seat)
+        for (shape, role, part, rows, sort, seat), alike in found.items()
     )
+    return tuple(sorted(kinds, key=lambda kind: kind.seat is None or kind.seat.home < 0) if seated else kinds)
 
 
 def anchors_of(session: Session, state: GroupState) -> tuple[Anchor, ...]:
@@ -195,10 +227,10 @@ def anchors_of(session: Session, state: GroupState) -> tuple[Anchor, ...]:
     return tuple(sorted(Anchor(part, row, count) for part, row, count in rows if row is not None))
 
 
-def _unkept(state: GroupState, wishes: tuple[Wish, ...]) -> Verdict | None:
+def _unkept(state: GroupState, wishes: tuple[Wish | Unusable, ...]) -> Verdict | None:
     """Return that something of what the group says about domains must hold and no plugin looks at it."""
     stated = (state.group.topology, *(one.topology for one in state.group.subgroups))
-    kept = {type(wish) for wish in wishes if not isinstance(wish, WithinDomain) or wish.required}
+    kept = any(isinstance(wish, Unusable) or must_hold(wish) for wish in wishes)
     for wish in stated:
         if wish is not None and wish.binds and not kept:
             return verdict(Code.BAD_CONSTRAINTS, field=wish.field, message="no configured plugin keeps topology rules")

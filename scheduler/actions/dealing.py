@@ -2,8 +2,8 @@
 
 Decided here: placement says how many of each kind a node takes; members come in their order (plugins' keys, rank,
 name), nodes by their domains from the widest level to the narrowest, in each the fullest first. So consecutive ranks
-share nodes, then the narrowest domains, then wider ones. A member that has no index of its own gets the lowest rank
-that is free in its gang; those that run keep theirs.
+share nodes, then the narrowest domains, then wider ones. A member that has no index of its own gets the rank that it
+takes over (`seats`), else the lowest that is free in its gang; those that run keep theirs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask
+from scheduler.actions.seats import levels_of, taken
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Mark
-from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod
 
 Part = tuple[NDArray[np.intp], NDArray[np.int64]]
@@ -53,7 +53,7 @@ def _order(session: Session, ask: Ask, parts: Sequence[Part]) -> dict[int, int]:
             pods[row] = pods.get(row, 0) + count
     keys: dict[int, list[int]] = {row: [] for row in sorted(pods)}
     if len(pods) > 1:
-        for level in _levels(session, ask):
+        for level in levels_of(session, ask.wishes):
             ids = session.domains(level)[0]
             inside: dict[int, int] = {}
             for row, count in pods.items():
@@ -64,29 +64,17 @@ def _order(session: Session, ask: Ask, parts: Sequence[Part]) -> dict[int, int]:
     return {row: position for position, row in enumerate(ordered)}
 
 
-def _levels(session: Session, ask: Ask) -> list[str]:
-    """Return the levels by which nodes are ordered, widest first: of the topologies that the ask speaks of, else of the
-    only one that there is."""
-    trees = session.topology.trees
-    asked = [wish.label for wish in ask.wishes]
-    found = [[one.key for one in tree.levels] for tree in trees.values()]
-    meant = [keys for keys in found if any(label in keys for label in asked)] or (found if len(found) == 1 else [])
-    known = [key for keys in meant for key in keys]
-    return [*known, *(label for label in dict.fromkeys(asked) if label not in known)]
-
-
 def _marks(session: Session, ask: Ask, members: Iterable[tuple[Pod, int]]) -> dict[str, Mark]:
-    taken = _taken(session, ask.state)
+    used = taken(session, ask.state).union(ask.ranks.values())
     levels = [(session.level_name(label), *session.domains(label)) for label in dict.fromkeys(_told(ask))]
     marks: dict[str, Mark] = {}
     rank = 0
     for pod, row in members:
         mine = -1
         if pod.index < 0:
-            while rank in taken:
-                rank += 1
-            taken.add(rank)
-            mine = rank
+            mine = ask.ranks.get(pod.uid, -1)
+            while mine < 0:
+                mine, rank = -1 if rank in used else rank, rank + 1
         where = tuple((name, names[ids[row]]) for name, ids, names in levels if ids[row] >= 0)
         if mine >= 0 or where:
             marks[pod.uid] = Mark(mine, where)
@@ -95,12 +83,3 @@ def _marks(session: Session, ask: Ask, members: Iterable[tuple[Pod, int]]) -> di
 
 def _told(ask: Ask) -> Iterable[str]:
     return (wish.label for wish in ask.wishes)
-
-
-def _taken(session: Session, state: GroupState) -> set[int]:
-    """Return the ranks of members that run, are about to, or have ended."""
-    there = (*state.bound, *state.assumed, *state.succeeded, *state.terminating)
-    ranks = {pod.index for pod in there if pod.index >= 0}
-    for place in session.placed_of.get(state.key, ()):
-        ranks.update(one.mark.rank for one in place.assignments if one.mark is not None)
-    return ranks

@@ -13,16 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask
-from scheduler.actions.placing import Found, could_ever, solve
+from scheduler.actions.placing import Found, could_ever, most_ever, solve
 from scheduler.actions.rooms import Room, amounts, asked
 from scheduler.framework.protocols import (
     ApartDomains,
     Barred,
+    EvenDomains,
     FewDomains,
     PartsApart,
     Sized,
     Wish,
     WithinDomain,
+    must_hold,
 )
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import is_under
@@ -35,7 +37,7 @@ SHOWN = 4
 
 def cause(session: Session, ask: Ask, *, empty: bool = False) -> Wish | None:
     """Return the rule about domains without which the ask would fit now (empty: if nothing ran), or None."""
-    hard = [wish for wish in ask.wishes if not isinstance(wish, WithinDomain) or wish.required]
+    hard = [wish for wish in ask.wishes if must_hold(wish)]
     soft = tuple(wish for wish in ask.wishes if wish not in hard)
     if not hard or not _fits(session, replace(ask, wishes=soft), empty=empty):
         return None
@@ -68,6 +70,8 @@ def shortfall(
             rule = f"with at most {wish.limit} in each {level}"
         case PartsApart():
             rule = f"with each sub-group in a {level} of its own"
+        case EvenDomains():
+            rule = f"evenly over each {level}"
         case Barred():
             rule = f"in a {level} without others that are exclusive there"
     part = "" if isinstance(wish, PartsApart) else wish.part
@@ -106,6 +110,12 @@ def _of_domains(
 
     free, domains = held(resource), np.unique(ids[known])
     order = sorted(domains.tolist(), key=lambda domain: (-int(fits[domain]), -int(free[domain]), names[domain]))
+    alone = len(meant) == 1 and not any(_binds(one, empty=empty) for one in _inside(ask, wish))
+    exact = alone or session.may_be_thorough()
+    if not alone and exact:
+        for one in order[:SHOWN]:
+            fits[one] = _together(session, ask, wish, one, empty=empty)
+        order[:SHOWN] = sorted(order[:SHOWN], key=lambda one: (-int(fits[one]), -int(free[one]), names[one]))
     best = order[0]
     facts |= {"domain": names[best], "domains": len(order), "joined": bool(own)}
     if empty:
@@ -116,15 +126,9 @@ def _of_domains(
         facts |= {"resource": resource, "needed": needed, "capacity": has, "short": max(0, needed - has)}
     else:
         facts |= {"free": int(free[best]), "short": max(0, needed - int(free[best]))}
-    alone = len(meant) == 1 and not any(_binds(one, empty=empty) for one in _inside(ask, wish))
-    if empty and not alone:
+    if empty and not exact:
         return facts
-    shown = [
-        (names[one], int(fits[one]) if alone else _together(session, ask, wish, one, int(fits[one])))
-        for one in order[:SHOWN]
-    ]
-    shown.sort(key=lambda pair: -pair[1])
-    return facts | {"rooms": tuple(shown)}
+    return facts | {"rooms": tuple((names[one], int(fits[one])) for one in order[:SHOWN])}
 
 
 def _resources(rooms: Sequence[Room]) -> list[str]:
@@ -149,17 +153,18 @@ def _inside(ask: Ask, wish: WithinDomain) -> tuple[Wish, ...]:
 
 def _binds(wish: Wish, *, empty: bool) -> bool:
     """Whether a rule may keep members out (of an empty cluster)."""
-    return wish.required if isinstance(wish, WithinDomain) else not (empty and isinstance(wish, Barred))
+    return must_hold(wish) and not (empty and isinstance(wish, Barred))
 
 
-def _together(session: Session, ask: Ask, wish: WithinDomain, domain: int, alone: int) -> int:
-    """How many of the members meant fit into a domain together; `alone`: each kind for itself."""
-    if not session.may_be_thorough():
-        return alone
+def _together(session: Session, ask: Ask, wish: WithinDomain, domain: int, *, empty: bool) -> int:
+    """How many of the members meant fit into a domain together."""
     kinds = tuple(ask.kinds[number] for number in ask.numbers(wish.part))
     ids = session.domains(wish.label)[0]
     others = tuple(int(one) for one in np.unique(ids) if one != domain)
-    wishes = (*_inside(ask, wish), Barred(wish.label, others))
+    wishes = (*_inside(ask, wish), Barred(wish.label, others, always=True))
     total = sum(ask.members[number] for number in ask.numbers(wish.part))
-    answer = solve(session, replace(ask, kinds=kinds, total=total, roles=(), each=True, wishes=wishes))
+    question = replace(ask, kinds=kinds, total=total, roles=(), each=True, wishes=wishes)
+    if empty:
+        return most_ever(session, question)
+    answer = solve(session, question)
     return sum(int(counts.sum()) for _, counts in answer.parts) if isinstance(answer, Found) else 0

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.actions.ask import Anchor, Ask
-from scheduler.framework.protocols import ApartDomains, Barred, FewDomains, PartsApart, Sized, WithinDomain
+from scheduler.framework.protocols import ApartDomains, Barred, EvenDomains, FewDomains, PartsApart, Sized, WithinDomain
 from scheduler.framework.subgroups import Need, is_under
 from scheduler.model.nodes import HOSTNAME
 from scheduler.model.rules import Cap, Repel
@@ -21,6 +21,7 @@ from scheduler.placement.problem import (
     NODE,
     Apart,
     AtMostDomains,
+    Balanced,
     Minimum,
     Part,
     Parts,
@@ -80,7 +81,7 @@ def wished_rules(ask: Ask, domains: Mapping[str, Ids], *, empty: bool) -> tuple[
             continue
         numbers = None if meant == everyone else meant
         level = level_of(wish.label)
-        if isinstance(wish, ApartDomains):
+        if isinstance(wish, ApartDomains | Barred):
             confine(meant, ids >= 0)  # whose domain is not known may be beside the others
         match wish:
             case WithinDomain(required=True) if own:
@@ -88,20 +89,26 @@ def wished_rules(ask: Ask, domains: Mapping[str, Ids], *, empty: bool) -> tuple[
             case WithinDomain():
                 rules.append(Within(level, hard=wish.required, demands=numbers))
             case ApartDomains() if there:
-                size = max(int(ids.max(initial=-1)), *there) + 1
-                limits = np.full(size, wish.limit, dtype=np.int64)
-                for domain, count in there.items():
-                    limits[domain] = max(0, wish.limit - count)
-                rules.append(Cap(level, tuple((number, 1) for number in meant), limits))
+                rules.append(Cap(level, tuple((number, 1) for number in meant), _left(wish, ids, there)))
             case ApartDomains():
                 rules.append(Apart(level, wish.limit, numbers))
             case FewDomains():
                 rules.append(AtMostDomains(level, wish.limit, numbers, tuple(sorted(there))))
+            case EvenDomains():
+                rules.append(Balanced(level, numbers, tuple(sorted(there.items()))))
             case Sized():
                 rules.append(Segments(level, wish.size, numbers, tuple(sorted(there.items()))))
-            case Barred() if not empty:
+            case Barred() if wish.always or not empty:
                 confine(meant, ~np.isin(ids, wish.domains))
     return masks, tuple(rules)
+
+
+def _left(wish: ApartDomains, ids: Ids, there: Mapping[int, int]) -> NDArray[np.int64]:
+    """Return how many more each domain may take."""
+    limits = np.full(max(int(ids.max(initial=-1)), *there) + 1, wish.limit, dtype=np.int64)
+    for domain, count in there.items():
+        limits[domain] = max(0, wish.limit - count)
+    return limits
 
 
 def _counts(anchors: Iterable[Anchor], ids: Ids) -> dict[int, int]:
@@ -117,9 +124,7 @@ def _counts(anchors: Iterable[Anchor], ids: Ids) -> dict[int, int]:
 def _parted(ask: Ask, wish: PartsApart, ids: Ids, confine: Confine) -> Iterable[Rule]:
     for path in wish.parts:
         others = [one for one in ask.anchors if any(is_under(one.part, part) for part in wish.parts if part != path)]
-        taken = list(_counts(others, ids))
-        if taken:
-            confine(ask.numbers(path), ~np.isin(ids, taken))
+        confine(ask.numbers(path), (ids >= 0) & ~np.isin(ids, list(_counts(others, ids))))
     for one, other in combinations(wish.parts, 2):
         if ask.numbers(one) and ask.numbers(other):
             yield Repel(level_of(wish.label), ask.numbers(one), ask.numbers(other))

@@ -6,7 +6,7 @@ members. Entry is a mark in the session; the status step writes it unless the gr
 
 from __future__ import annotations
 
-from scheduler.actions.gates import malformed
+from scheduler.actions.gates import malformed, suspended
 from scheduler.framework.session import Session
 
 AT_THE_DOOR = ("", "Pending")
@@ -14,14 +14,15 @@ AT_THE_DOOR = ("", "Pending")
 
 
 def run(session: Session) -> None:
-    """Admit every group with an object that is well formed and that no plugin keeps out."""
+    """Admit every group with an object that is well formed, not suspended, and that no plugin keeps out."""
     for state in session.waiting.values():
         if not state.group.has_object or state.group.phase not in AT_THE_DOOR:
             continue
         admitted = session.recall_entry(state)
         if admitted is None:
             with session.guard(state):
-                admitted = malformed(session, state) is None and session.hooks.admits(state, session) is None
+                kept_out = malformed(session, state) or suspended(state) or session.hooks.admits(state, session)
+                admitted = kept_out is None
                 session.remember_entry(state, admitted=admitted)
         if admitted:
             session.admitted[state.key] = None

@@ -30,6 +30,11 @@ def malformed(session: Session, state: GroupState) -> Verdict | None:
     return None
 
 
+def suspended(state: GroupState) -> Verdict | None:
+    """Return that the group's object suspends it: nothing of it starts, what runs goes on."""
+    return verdict(Code.SUSPENDED, field=state.group.suspended) if state.group.suspended else None
+
+
 def unkept_field(pod: Pod, session: Session) -> str:
     """Return the field of a pod's spec that must hold and that no configured plugin looks at, or ""."""
     shape = session.snapshot.shapes[pod.shape]
@@ -44,7 +49,7 @@ def unkept_field(pod: Pod, session: Session) -> str:
 
 def gate(session: Session, state: GroupState) -> Verdict | None:
     """Return why the group may not be placed now, or None. A running group is not asked whether it may start."""
-    why = malformed(session, state) or state.held
+    why = malformed(session, state) or suspended(state) or state.held
     if why is not None or is_running(state):
         return why
     return session.hooks.ready(state, session) or session.hooks.admits(state, session)

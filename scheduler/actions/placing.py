@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, Kind, likeness, relate
 from scheduler.actions.domain_rules import asked_rules, level_of, wished_rules
+from scheduler.actions.seats import levels_of, nearness
 from scheduler.framework.relations import Relations
 from scheduler.framework.session import Session
 from scheduler.model.nodes import HOSTNAME
@@ -95,6 +96,20 @@ def could_ever(session: Session, ask: Ask, *, under_rules: bool = True) -> bool:
     return known
 
 
+def most_ever(session: Session, ask: Ask) -> int:
+    """How many of the members, each for itself, would fit if nothing ran in the cluster."""
+    relations = relate(session, ask, empty=True)
+    if isinstance(relations, Verdict):
+        return 0
+    key: Hashable = ("most", session.space, likeness(session, ask), relations.digest)
+    known: int | None = session.cache.memo.get(key)
+    if known is None:
+        answer = _solve(session, ask, replace(relations, wanted=()), empty=True)
+        known = sum(int(counts.sum()) for _, counts in answer.parts) if isinstance(answer, Found) else 0
+        session.cache.memo.put(key, known)
+    return known
+
+
 def _solve(session: Session, ask: Ask, relations: Relations, *, empty: bool) -> Found | Nothing:
     """Search, first with the rules that are only wanted; they are dropped together when they cost any member."""
     problem = problem_of(session, ask, relations, empty=empty)
@@ -156,11 +171,12 @@ def problem_of(session: Session, ask: Ask, relations: Relations, *, empty: bool 
     masks, wished = wished_rules(ask, grouped, empty=empty)
     members = (0,) * len(ask.kinds) if ask.each or ask.total < sum(map(_size, ask.kinds)) else map(_size, ask.kinds)
     demands = tuple(
-        _demand(session, number, kind, minimum, masks.get(number), relations, empty=empty)
-        for number, (kind, minimum) in enumerate(zip(ask.kinds, members, strict=True))
+        _demand(session, ask, number, minimum, masks.get(number), relations, empty=empty)
+        for number, minimum in enumerate(members)
     )
     scored = any(demand.scores is not None for demand in demands)
-    objective: Objective = "spread" if session.hooks.spreads else "scores" if scored else "pack"
+    back = any(kind.seat is not None for kind in ask.kinds) and not empty
+    objective: Objective = "spread" if session.hooks.spreads and not back else "scores" if scored else "pack"
     return PlacementProblem(
         nodes=nodes,
         demands=demands,
@@ -197,14 +213,15 @@ def _size(kind: Kind) -> int:
 
 def _demand(
     session: Session,
+    ask: Ask,
     number: int,
-    kind: Kind,
     minimum: int,
     allowed: NDArray[np.bool_] | None,
     relations: Relations,
     *,
     empty: bool,
 ) -> Demand:
+    kind = ask.kinds[number]
     fit = session.fit(kind.shape)
     mask = fit.ever if empty else fit.mask
     if session.missing_resources(kind.shape):
@@ -225,6 +242,8 @@ def _demand(
         related = relations.scored(number)
         if related is not None:
             scores = related if scores is None else scores + related
+        if kind.seat is not None:
+            scores = nearness(session, kind.seat, levels_of(session, ask.wishes), scores)
     requests = session.request(kind.shape)
     if relations.extras:
         more = np.array([extra.needs[number] for extra in relations.extras], dtype=np.int64)

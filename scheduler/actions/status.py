@@ -11,6 +11,7 @@ what the objects already say.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -19,9 +20,11 @@ from scheduler.actions.standing import Lines
 from scheduler.actions.strays import strays
 from scheduler.framework.cache import Told
 from scheduler.framework.gangs import is_running, membership, needs, required_total, stray
+from scheduler.framework.protocols import EvenDomains, Unusable
 from scheduler.framework.session import Session
+from scheduler.framework.subgroups import is_under
 from scheduler.model.bindrequest import awaits
-from scheduler.model.decisions import Explain, QueuePlace, SetStatus
+from scheduler.model.decisions import Explain, LayoutFacts, QueuePlace, SetStatus
 from scheduler.model.groups import GroupState, said_of_stray
 from scheduler.model.verdict import Code, Verdict
 
@@ -31,6 +34,8 @@ NUMBERS_AFTER = 5.0
 """Seconds between saying a reason and saying the same reason with other numbers."""
 MOST_DOMAINS = 64
 """Domains of a level that a status names."""
+UNLABELLED = "unlabelled"
+"""Stands for the nodes that have no domain of a level."""
 AGAIN_AFTER = 60.0
 """Seconds after which what was said is said again when the object still does not show it."""
 
@@ -147,10 +152,10 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None, line
     elif started:
         why = apart if phase == "Running" else None
     counts = counts_of(state)
-    nodes, domains = _where(session, state) if started else (0, ())
+    where = nodes, domains, layout = _where(session, state) if started else (0, (), ())
     read = (group.phase, group.counts, group.conditions)
     told = session.told(state)
-    rest = (phase, counts, why, nodes, domains)
+    rest = (phase, counts, why, *where)
     place = _last_place(told) if told.status[:-1] == rest and not again else _place(state, why, lines)
     wanted = (*rest, place)
     if not told.status:
@@ -164,25 +169,37 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None, line
     elif not _is_due(session, state, told, wanted):
         return False
     session.note(state, replace(told, status=wanted, read=read, status_at=session.now))
-    session.say(SetStatus(group.key, group.uid, phase, counts, why, nodes, domains, place))
+    session.say(SetStatus(group.key, group.uid, phase, counts, why, nodes, domains, place, layout))
     return True
 
 
-def _where(session: Session, state: GroupState) -> tuple[int, tuple[tuple[str, tuple[str, ...]], ...]]:
-    """Return on how many nodes the members are, and in which domains of the levels that the group asks about."""
+def _where(
+    session: Session, state: GroupState
+) -> tuple[int, tuple[tuple[str, tuple[str, ...]], ...], tuple[LayoutFacts, ...]]:
+    """Return on how many nodes the members are, in which domains of the levels that the group asks about, and how many
+    are in each where they are to be shared evenly."""
     group = state.group
     if group.topology is None and not any(one.topology for one in group.subgroups):
-        return 0, ()
+        return 0, (), ()
     rows = {row for pod in state.bound if (row := session.row(pod.node)) is not None}
     wishes = session.hooks.wishes(state, session) if session.hooks.has("wishes") else ()
     if isinstance(wishes, Verdict) or not rows:
-        return len(rows), ()
+        return len(rows), (), ()
     found: dict[str, tuple[str, ...]] = {}
-    for label in dict.fromkeys(wish.label for wish in wishes):
+    for label in dict.fromkeys(wish.label for wish in wishes if not isinstance(wish, Unusable)):
         ids, names = session.domains(label)
         inside = sorted({names[ids[row]] for row in rows if ids[row] >= 0})[:MOST_DOMAINS]
-        found[session.level_name(label)] = tuple(inside)
-    return len(rows), tuple(sorted(found.items()))
+        outside = [UNLABELLED] if any(ids[row] < 0 for row in rows) else []
+        found[session.level_name(label)] = (*inside, *outside)
+    layout = tuple(_layout(session, state, wish) for wish in wishes if isinstance(wish, EvenDomains))
+    return len(rows), tuple(sorted(found.items())), layout
+
+
+def _layout(session: Session, state: GroupState, wish: EvenDomains) -> LayoutFacts:
+    ids, names = session.domains(wish.label)
+    rows = (session.row(pod.node) for pod in state.bound if is_under(pod.part, wish.part))
+    held = Counter(names[ids[row]] for row in rows if row is not None and ids[row] >= 0)
+    return LayoutFacts(session.level_name(wish.label), wish.part, tuple(sorted(held.items()))[:MOST_DOMAINS])
 
 
 def _place(state: GroupState, why: Verdict | None, lines: Lines) -> QueuePlace | None:

@@ -1,8 +1,9 @@
 """Whose turn it is: queues by their keys, inside a queue groups by theirs; one group, or a run of pods that are alike.
 
-Decided here: when a queue's key is looked at again (at each of its turns, because what it was given since counts), how
-long a run of single pods that are alike may be, and that queues with equal keys are told apart by their groups' own
-keys, so that a queue without a policy delays nobody. The keys themselves are the plugins'.
+Decided here: when a queue's key is looked at again (at each of its turns, because what it was given since counts; not
+when no other queue is left), how long a run of single pods that are alike may be, and that queues with equal keys are
+told apart by their groups' own keys, so that a queue without a policy delays nobody. The keys themselves are the
+plugins'.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ class Order:
         while heap:
             told, _, name, position = heappop(heap)
             listed = rows[name]
-            now = self._session.queue_key(name, listed[position][1])
+            now = self._session.queue_key(name, listed[position][1]) if heap else told
             if now > told and heap and heap[0][:2] < (now, listed[position][0]):
                 heappush(heap, (now, listed[position][0], name, position))
                 continue
             end = self._end(listed, name, position, heap[0][:2] if heap else None)
             yield [state for _, state in listed[position:end]]
             if end < len(listed):
-                heappush(heap, self._entry(listed, name, end))
+                heappush(heap, self._entry(listed, name, end) if heap else (told, listed[end][0], name, end))
 
     def _end(
         self, listed: list[tuple[Key, GroupState]], name: str, position: int, limit: tuple[Key, Key] | None
@@ -74,7 +75,7 @@ class Order:
         length = RUN_LENGTH
         if limit is not None and self._session.shares_matter:
             length = max(1, (len(listed) - position) // FAIR_PARTS)
-        queue_key = self._session.queue_key(name, head)
+        queue_key = self._session.queue_key(name, head) if limit is not None else ()
         while end < len(listed) and end - position < length:
             key, state = listed[end]
             if not alike(head, state) or (limit is not None and (queue_key, key) > limit):

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from scheduler.cli import queue_story, story
+from scheduler.cli import queue_story, rack_story, story
 from scheduler.cli.output import FAILED, OK, USAGE, complain
 from scheduler.cli.screen import LiveScreen, PlainScreen, open_screen
 from scheduler.cli.shipped import NotShipped, shipped
@@ -40,7 +40,11 @@ class Told:
     nodes: int
 
 
-STORIES = {"gang": Told(story.tell, 2), "queues": Told(queue_story.tell, queue_story.NODES)}
+STORIES = {
+    "gang": Told(story.tell, 2),
+    "queues": Told(queue_story.tell, queue_story.NODES),
+    "racks": Told(rack_story.tell, rack_story.NODES),
+}
 
 
 def play(name: str = "gang") -> int:
@@ -102,9 +106,12 @@ async def tell_story(
 
 
 def worker_nodes(first: int, count: int) -> list[NodeSpec]:
-    """Return worker nodes with two GPUs each."""
+    """Return worker nodes with two GPUs each, two in every rack."""
     allocatable = {"cpu": "16", "memory": "64Gi", "pods": "110", story.GPU: "2"}
-    return [NodeSpec(f"worker-{number}", dict(allocatable)) for number in range(first, first + count)]
+    return [
+        NodeSpec(f"worker-{number}", dict(allocatable), labels={rack_story.RACK: rack_story.rack_of(number)})
+        for number in range(first, first + count)
+    ]
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from typing import Any
 
 from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
-from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, note, timestamp, with_client
+from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, hint, note, timestamp, with_client
 from scheduler.cluster.bindrequests import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.dialects.queues import amounts_said
@@ -60,9 +60,10 @@ def list_objects(
             where = None
         rows = await fetch[kind](client, where)
         if name is not None:
-            rows = [row for row in rows if row["name"] == name]
+            known, rows = [row["name"] for row in rows], [row for row in rows if row["name"] == name]
             if not rows:
-                complain(f"no {kind[:-1]} {name}" + (f" in namespace {where}" if where and kind == "groups" else ""))
+                scope = f" in namespace {where}" if where and kind == "groups" else ""
+                complain(f"no {kind[:-1]} {name}{scope}{hint(name, known)}")
                 return NOT_FOUND
         if not rows and output in ("table", "wide"):
             scoped = where is not None and kind in ("groups", "requests")

@@ -6,11 +6,37 @@ API server could not be reached.
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from scheduler.cli.options import (
+    AllNamespaces,
+    ConfigFile,
+    Context,
+    Data,
+    Described,
+    GroupName,
+    Interval,
+    Kind,
+    Kubeconfig,
+    Level,
+    Names,
+    Namespace,
+    Output,
+    OutputOption,
+    QueueName,
+    QueueTree,
+    Resource,
+    Shell,
+    SnapshotFile,
+    StoryName,
+    Suspendable,
+    Told,
+    ToldOption,
+    Watch,
+)
 
 if TYPE_CHECKING:
     from scheduler.cli.picture import Source
@@ -25,74 +51,6 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
-
-Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", help="Path of the kubeconfig; default: $KUBECONFIG, in-cluster, ~/.kube.")
-]
-Context = Annotated[str | None, typer.Option("--context", help="Context of the kubeconfig.")]
-Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Namespace; default: that of the context.")]
-AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="All namespaces.")]
-
-
-class Output(enum.StrEnum):
-    """How objects are printed."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-
-
-class Told(enum.StrEnum):
-    """How one thing is told."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
-
-
-class Data(enum.StrEnum):
-    """Forms of data."""
-
-    JSON = "json"
-    YAML = "yaml"
-
-
-class StoryName(enum.StrEnum):
-    """What `muster demo` plays."""
-
-    GANG = "gang"
-    QUEUES = "queues"
-
-
-class Kind(enum.StrEnum):
-    """What `muster get` lists."""
-
-    GROUPS = "groups"
-    QUEUES = "queues"
-    NODES = "nodes"
-    REQUESTS = "requests"
-    TOPOLOGY = "topology"
-
-
-SnapshotFile = Annotated[
-    Path | None,
-    typer.Option("--snapshot", exists=True, dir_okay=False, help="A file of `muster snapshot` instead of the cluster."),
-]
-ConfigFile = Annotated[Path | None, typer.Option("--config", help="The file of `muster run`; default: the defaults.")]
-Names = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--scheduler-name", help="schedulerName that is served; repeat. Default: those of the file, and of gangs."
-    ),
-]
-ToldOption = Annotated[Told, typer.Option("--output", "-o", help="table, json or yaml.")]
-Level = Annotated[str | None, typer.Option("--level", help="The narrowest level that is shown.")]
-Resource = Annotated[
-    str | None, typer.Option("--resource", help="What is counted; default: the GPUs of which there are most, else cpu.")
-]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="table, wide, json, yaml or name.")]
 
 
 @app.command()
@@ -149,7 +107,7 @@ def brain(fd: Annotated[int, typer.Option("--fd", help="Inherited socket of the 
 @app.command()
 def demo(
     story: Annotated[
-        StoryName, typer.Option("--story", help="gang, or queues: three teams on 8 GPUs.")
+        StoryName, typer.Option("--story", help="gang; queues: three teams on 8 GPUs; racks: two racks.")
     ] = StoryName.GANG,
 ) -> None:
     """Play a story on an embedded control plane; the exit status says whether the story held."""
@@ -213,7 +171,7 @@ def get(
 
 @app.command()
 def why(
-    target: Annotated[str, typer.Argument(help="A group or a pod: NAME, group/NAME or pod/NAME.")],
+    target: Described,
     namespace: Namespace = None,
     by_node: Annotated[bool, typer.Option("--nodes", help="Also what each node says to one more such pod.")] = False,
     output: ToldOption = Told.TABLE,
@@ -271,7 +229,7 @@ def simulate(
 
 @app.command()
 def share(
-    queue: Annotated[str | None, typer.Argument(help="One queue with all below it.")] = None,
+    queue: QueueTree = None,
     output: ToldOption = Told.TABLE,
     file: SnapshotFile = None,
     config: ConfigFile = None,
@@ -287,7 +245,7 @@ def share(
 
 @app.command()
 def prio(
-    group: Annotated[str, typer.Argument(help="A group, or a pod that stands alone.")],
+    group: GroupName,
     namespace: Namespace = None,
     output: ToldOption = Told.TABLE,
     file: SnapshotFile = None,
@@ -301,6 +259,99 @@ def prio(
 
     source = _source(kubeconfig, context, file, config, scheduler_name)
     raise typer.Exit(show(group, namespace, source, output.value))
+
+
+@app.command()
+def queue(
+    queue: QueueName = None,
+    output: OutputOption = Output.TABLE,
+    watch: Watch = False,
+    interval: Interval = 5.0,
+    file: SnapshotFile = None,
+    config: ConfigFile = None,
+    scheduler_name: Names = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show who waits, in order: place, who is directly ahead, priority, size, age and a short reason."""
+    from scheduler.cli.live import again
+    from scheduler.cli.queue import show
+
+    source = _source(kubeconfig, context, file, config, scheduler_name)
+    if not watch:
+        raise typer.Exit(show(queue, source, output.value))
+    raise typer.Exit(again(lambda: show(queue, source, output.value), interval))
+
+
+@app.command()
+def nodes(
+    by: Annotated[
+        str | None, typer.Option("--by", help="Sum up by a level of a topology (rack) or a label of nodes.")
+    ] = None,
+    resource: Resource = None,
+    output: OutputOption = Output.TABLE,
+    file: SnapshotFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show what nodes have, what is free in which pieces, and which gangs are there."""
+    from scheduler.cli.nodes import show
+    from scheduler.cli.picture import Source
+
+    raise typer.Exit(show(by, resource, Source(kubeconfig, context, file), output.value))
+
+
+@app.command()
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Look once, over one interval.")] = False,
+    interval: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between two looks.")] = 2.0,
+    address: Annotated[
+        str, typer.Option("--address", help="HOST:PORT of a scheduler's health port.")
+    ] = "127.0.0.1:8080",
+    pool: Annotated[
+        str | None, typer.Option("--pool", help="Label of nodes that tells pools apart; default: a well-known one.")
+    ] = None,
+    resource: Resource = None,
+    output: ToldOption = Told.TABLE,
+    config: ConfigFile = None,
+    scheduler_name: Names = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Show how the scheduler does and how pools and queues are used, until Ctrl-C."""
+    from scheduler.cli.top import show
+
+    source = _source(kubeconfig, context, None, config, scheduler_name)
+    raise typer.Exit(
+        show(source, address, resource=resource, pool=pool, once=once, interval=interval, output=output.value)
+    )
+
+
+@app.command()
+def suspend(
+    target: Suspendable,
+    namespace: Namespace = None,
+    drain: Annotated[bool, typer.Option("--drain", help="Of a queue: what runs in it is evicted too.")] = False,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Let nothing of a group, or in a queue, start until it is resumed; what runs goes on."""
+    from scheduler.cli.suspend import suspend as ask
+
+    raise typer.Exit(ask(target, namespace, kubeconfig, context, drain=drain))
+
+
+@app.command()
+def resume(
+    target: Suspendable,
+    namespace: Namespace = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Let a suspended group, or a queue on hold, start again."""
+    from scheduler.cli.suspend import resume as ask
+
+    raise typer.Exit(ask(target, namespace, kubeconfig, context))
 
 
 @app.command()
@@ -352,9 +403,31 @@ def config_check(
     file: Annotated[Path, typer.Argument(help="A SchedulerConfiguration or Volcano's scheduler.conf.")],
 ) -> None:
     """Check a configuration file; exit 2 with the path of the key that is wrong."""
-    from scheduler.cli.check import check
+    from scheduler.cli.settings import check
 
     raise typer.Exit(check(file))
+
+
+@config_app.command("show")
+def config_show(
+    file: Annotated[Path | None, typer.Argument(help="A configuration; without it the defaults.")] = None,
+    output: Annotated[Data, typer.Option("--output", "-o", help="yaml: a file; json: by path.")] = Data.YAML,
+) -> None:
+    """Print everything that holds with a configuration, each value with where it comes from."""
+    from scheduler.cli.settings import show
+
+    raise typer.Exit(show(file, output.value))
+
+
+@config_app.command("diff")
+def config_diff(
+    first: Annotated[Path, typer.Argument(help="A configuration; alone it is compared with the defaults.")],
+    second: Annotated[Path | None, typer.Argument(help="Another one.")] = None,
+) -> None:
+    """Print in what two configurations differ; exit 1 where they do."""
+    from scheduler.cli.settings import diff
+
+    raise typer.Exit(diff(first, second))
 
 
 @app.command()
@@ -365,6 +438,14 @@ def convert(
     from scheduler.cli.convert import convert as convert_files
 
     raise typer.Exit(convert_files(files))
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="bash, zsh or fish.")]) -> None:
+    """Print what a shell reads to complete commands, options and names: source <(muster completion bash)."""
+    from scheduler.cli.completion import script
+
+    script(shell.value)
 
 
 @app.command()

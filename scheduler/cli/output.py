@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,6 +23,12 @@ OK, FAILED, USAGE, NOT_FOUND, UNREACHABLE = 0, 1, 2, 3, 4
 def complain(message: str) -> None:
     """Print to stderr."""
     print(f"error: {message}", file=sys.stderr)
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return a question after the nearest name that exists, "" where none is near."""
+    close = difflib.get_close_matches(name, sorted(set(known)), n=1, cutoff=0.7)
+    return f'; did you mean "{close[0]}"?' if close else ""
 
 
 def note(message: str) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scheduler.actions.lineup import Level, Turn, turn_of
-from scheduler.cli.output import NOT_FOUND, OK, complain, listing, named, table, tell
+from scheduler.cli.output import NOT_FOUND, OK, complain, hint, listing, named, table, tell
 from scheduler.cli.picture import Picture, Source, with_picture
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.protocols import SortKey
@@ -41,7 +41,8 @@ def show(target: str, namespace: str | None, source: Source, output: str) -> int
             one for one in session.snapshot.groups.values() if (one.group.namespace, one.group.name) == (where, name)
         ]
         if not states:
-            complain(f"namespace {where} has no group and no waiting pod {name}")
+            known = (one.group.name for one in session.snapshot.groups.values() if one.group.namespace == where)
+            complain(f"namespace {where} has no group and no waiting pod {name}{hint(name, known)}")
             return NOT_FOUND
         tell([_facts(session, state) for state in states], output, _tell)
         return OK

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler.cli.output import NOT_FOUND, OK, complain, emit, note, table
+from scheduler.cli.output import NOT_FOUND, OK, complain, emit, hint, note, table
 from scheduler.cli.picture import Picture, Source, with_picture
 from scheduler.framework.shares import GONE, Share, Standing, standings
 from scheduler.model.quantity import format_amount
@@ -29,7 +29,7 @@ def show(queue: str | None, source: Source, output: str) -> int:
         found = standings(picture.session())
         chosen = _below(found, queue) if queue is not None else found
         if not chosen:
-            complain(f"there is no queue {queue}")
+            complain(f"there is no queue {queue}{hint(str(queue), (one.name for one in found))}")
             return NOT_FOUND
         if output in ("json", "yaml"):
             emit([_document(one) for one in chosen], (), output)

@@ -1,7 +1,7 @@
 """`muster get topology` and `muster topology --plot`: how nodes are wired, and how much of it is free.
 
 Decided here: how it reads, and how much of a large cluster is shown without being asked: as many levels as fit on a
-screen. The numbers are those of `topology_view`.
+screen. The numbers are those of `framework.floorplan`.
 """
 
 from __future__ import annotations
@@ -9,26 +9,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scheduler.cli.heatmap import NoPng, draw, write_png, write_svg
+from scheduler.cli.choosing import Refused, resource_of
 from scheduler.cli.output import FAILED, NOT_FOUND, OK, USAGE, complain, emit, note, table
 from scheduler.cli.picture import Picture as Cluster
 from scheduler.cli.picture import Source, with_picture
-from scheduler.cli.topology_view import Domain, Largest, Picture, Room, look, main_resource
+from scheduler.framework.floorplan import look
 from scheduler.framework.session import Session
+from scheduler.model.floorplan import Domain, Largest, Picture, Room
 from scheduler.model.hints import near
 from scheduler.model.quantity import format_amount
+from scheduler.observe.heatmap import NoPng, draw, write_png, write_svg
 
 Row = dict[str, Any]
 ROWS = 60
 """So many domains are shown without being asked for more."""
-
-
-class _Refused(Exception):
-    """What was asked for is not there; with the exit code."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 def show(name: str | None, level: str | None, resource: str | None, source: Source, output: str) -> int:
@@ -37,10 +31,10 @@ def show(name: str | None, level: str | None, resource: str | None, source: Sour
     def work(cluster: Cluster, _: str) -> int:
         session = cluster.session()
         try:
-            chosen = _resource(session, resource)
+            chosen = resource_of(session, resource)
             pictures = [look(session, one, chosen) for one in _named(session, name)]
             depths = [_depth(picture, level) for picture in pictures]
-        except _Refused as refused:
+        except Refused as refused:
             complain(str(refused))
             return refused.code
         if output == "name":
@@ -69,17 +63,17 @@ def plot(name: str | None, level: str | None, resource: str | None, source: Sour
     def work(cluster: Cluster, _: str) -> int:
         session = cluster.session()
         try:
-            chosen = _resource(session, resource)
+            chosen = resource_of(session, resource)
             names = _named(session, name)
             if len(names) != 1:
-                raise _Refused(
+                raise Refused(
                     USAGE if names else NOT_FOUND,
                     f"which topology? There are {', '.join(names)}" if names else "no topology found",
                 )
             picture = look(session, names[0], chosen)
             drawing = draw(picture, _depth(picture, level) if level else None)
             (write_svg if file.suffix == ".svg" else write_png)(drawing, file)
-        except _Refused as refused:
+        except Refused as refused:
             complain(str(refused))
             return refused.code
         except (NoPng, OSError) as error:
@@ -91,23 +85,10 @@ def plot(name: str | None, level: str | None, resource: str | None, source: Sour
     return with_picture(source, work)
 
 
-def _resource(session: Session, resource: str | None) -> str:
-    known = session.table.resources
-    if resource is not None and resource not in known:
-        alike = [one for one in known if one.rpartition("/")[2] == resource]
-        if len(alike) == 1:
-            return alike[0]
-        raise _Refused(NOT_FOUND, f"no node has the resource {resource}{near(resource, known)}")
-    chosen = resource or main_resource(session)
-    if chosen not in known:
-        raise _Refused(NOT_FOUND, "there is no node")
-    return chosen
-
-
 def _named(session: Session, name: str | None) -> list[str]:
     known = sorted(session.topology.trees)
     if name is not None and name not in known:
-        raise _Refused(NOT_FOUND, f"there is no topology {name}" + (near(name, known) if known else ""))
+        raise Refused(NOT_FOUND, f"there is no topology {name}" + (near(name, known) if known else ""))
     return known if name is None else [name]
 
 
@@ -116,7 +97,7 @@ def _depth(picture: Picture, level: str | None) -> int:
     if level is None:
         return picture.depth(ROWS)
     if level not in names:
-        raise _Refused(NOT_FOUND, f"topology {picture.name} has no level {level}{near(level, names)}")
+        raise Refused(NOT_FOUND, f"topology {picture.name} has no level {level}{near(level, names)}")
     return names.index(level) + 1
 
 

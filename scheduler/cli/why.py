@@ -15,7 +15,7 @@ from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
 from scheduler.cli.get import dialect_of, phase_of, waiting_reason
 from scheduler.cli.outlook import outlook
-from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, listing, named, note, table, tell, with_client
+from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, hint, listing, named, note, table, tell, with_client
 from scheduler.cli.room import left_out, scarce, sentence
 from scheduler.cli.verdicts import verdicts
 from scheduler.cluster import feed
@@ -67,7 +67,8 @@ def explain(
         chosen = _choose(states, [pod for pod, _ in found], name, _KINDS[kind])
         if not chosen:
             what = {"any": "no group and no pod", "pod": "no pod", "group": "no group"}[_KINDS[kind]]
-            complain(f"namespace {where} has {what} {name}")
+            known = {state.group.name for state in states} | {pod.name for pod, _ in found}
+            complain(f"namespace {where} has {what} {name}{hint(name, known)}")
             return NOT_FOUND
         guess, shapes = config is None, {shape.key: shape for _, shape in found}
         told = []
@@ -119,6 +120,8 @@ def _facts(state: GroupState | None, pod: Pod | None) -> Facts:
         }
         where = _where(group)
         facts |= {"domains": where} if where else {}
+        layout = _layout(group)
+        facts |= {"layout": layout} if layout else {}
     facts["reason"] = _reason(state, pod)
     if state is not None:
         problems = [f"{problem.field}: {problem.message}" for problem in state.group.problems]
@@ -127,10 +130,24 @@ def _facts(state: GroupState | None, pod: Pod | None) -> Facts:
     return facts
 
 
+def _decision(group: PodGroup) -> dict[str, Any]:
+    decision = plain(group.raw_status).get("decision") if group.dialect == "muster" else None
+    return decision if isinstance(decision, dict) else {}
+
+
+def _layout(group: PodGroup) -> str:
+    """Return how many members the status says are in each domain of the levels that they are shared evenly over."""
+    said = []
+    for one in _decision(group).get("layout") or ():
+        held = ", ".join(f"{name}: {count}" for name, count in one.get("members", {}).items())
+        part = f" of {one['subGroup']}" if "subGroup" in one else ""
+        said.append(f"{one.get('level')}{part} {held}")
+    return "; ".join(said)
+
+
 def _where(group: PodGroup) -> str:
     """Return in which domains the status says that the members run."""
-    decision = plain(group.raw_status).get("decision") if group.dialect == "muster" else None
-    domains = decision.get("domains") if isinstance(decision, dict) else None
+    domains = _decision(group).get("domains")
     if not isinstance(domains, dict):
         return ""
     return "; ".join(f"{level} {', '.join(map(str, names))}" for level, names in sorted(domains.items()) if names)

@@ -6,7 +6,7 @@ annotated with a minimum (on the owner or on the pods), else a group of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import replace
 
 from scheduler.dialects.registry import DIALECTS
@@ -113,10 +113,12 @@ def group_state(
     starting: bool = False,
     held: Verdict | None = None,
     foreign: int = 0,
+    before: GroupState | None = None,
 ) -> GroupState | None:
     """Return the state of a group, or None for a group of one with nothing left to decide.
 
-    assumed: pod uid -> (node, source). ran: uids of groups that once reached their minimum. A group none of whose
+    assumed: pod uid -> (node, source). ran: uids of groups that once reached their minimum. before: its last state, to
+    know where members were that are gone. A group none of whose
     members is placed any more starts as a whole again, whatever it did before.
     """
     missing = False
@@ -154,7 +156,7 @@ def group_state(
         preemptible = _preemptible(group.dialect, priority, alive)
         group = group if preemptible is None else replace(group, preemptible=preemptible)
     queue = group.queue or next((pod.queue for pod in alive if pod.queue), "") or namespace_queue(group.namespace, "")
-    return GroupState(
+    state = GroupState(
         group=group,
         priority=priority,
         queue=queue,
@@ -174,6 +176,19 @@ def group_state(
         and not missing
         and (group.uid in ran or group.was_running or _reached_minimum(group, settled)),
     )
+    left = _left(before, state, {pod.uid for pod in members}) if before is not None else ()
+    return replace(state, left=left) if left else state
+
+
+def _left(before: GroupState, now: GroupState, members: Container[str]) -> tuple[Pod, ...]:
+    """Return the members that are gone and whose rank is nobody's, as long as something of the group is placed."""
+    if before.group.uid != now.group.uid or not now.ever_ran or not now.placed:
+        return ()
+    former = (pod for pod in (*before.left, *before.failed, *before.terminating, *before.bound) if pod.index >= 0)
+    gone = {(pod.role, pod.part, pod.index): pod for pod in former if pod.node and pod.uid not in members}
+    for pod in (*now.bound, *now.assumed, *now.succeeded) if gone else ():
+        gone.pop((pod.role, pod.part, pod.index), None)
+    return tuple(gone[key] for key in sorted(gone))
 
 
 def _preemptible(dialect: str, priority: int, alive: list[Pod]) -> bool | None:

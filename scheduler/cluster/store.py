@@ -497,6 +497,7 @@ class Store:
             starting=key in self._starting,
             held=self._setbacks.held(key),
             foreign=len(self._foreign.get(key, ())),
+            before=self._states.get(key),
         )
         if state is None:
             self._states.pop(key, None)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
+from scheduler.dialects.membership import SUSPEND, suspended
 from scheduler.dialects.meta import Identity, Undecodable, seconds, undecodable
 from scheduler.dialects.requests import exact, rounded
 from scheduler.model.decisions import SetStatus
@@ -146,6 +147,11 @@ class Opened:
     problems: list[Problem]
 
     @property
+    def suspended(self) -> str:
+        """The field that suspends the group, "" for none: an annotation, for APIs that have no field for it."""
+        return suspended((self.metadata.annotations or {}).get(SUSPEND, ""), self.problems)
+
+    @property
     def marked_queue(self) -> str:
         """The queue that a label, else an annotation, of the object names: for APIs that have no field for it."""
         marks = {**(self.metadata.annotations or {}), **(self.metadata.labels or {})}
@@ -193,6 +199,7 @@ class PodGroupDialect:
             name=meta.name,
             api_version=api_version,
             kind="PodGroup",
+            suspended=opened.suspended,
             created=seconds(meta.creation_timestamp),
             generation=meta.generation,
             conditions=read_conditions(opened.status),

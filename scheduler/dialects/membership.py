@@ -18,6 +18,10 @@ import msgspec
 from scheduler.model.pods import Problem
 
 MAX_MEMBERS = 2**31 - 1
+MADE_FOR = "scheduling.muster.sh/made-for"
+"""Label of a PodGroup that the grouping controller made: the uid of the owner."""
+SUSPEND = "scheduling.muster.sh/suspend"
+"""Annotation of an object that is a group: nothing of it starts while it says "true"."""
 _RANK_STRIDE = 1_000_000
 _TRUTH = MappingProxyType({"true": True, "false": False})
 VOLCANO_TRUE = ("1", "t", "T", "true", "TRUE", "True")
@@ -36,6 +40,7 @@ class Keys(msgspec.Struct, gc=False):
     topology_required: str = msgspec.field(name="scheduling.muster.sh/topology-required", default="")
     topology_preferred: str = msgspec.field(name="scheduling.muster.sh/topology-preferred", default="")
     preemptible: str = msgspec.field(name="scheduling.muster.sh/preemptible", default="")
+    suspend: str = msgspec.field(name="scheduling.muster.sh/suspend", default="")
     volcano_preemptable: str = msgspec.field(name="volcano.sh/preemptable", default="")
     kai_preemptibility: str = msgspec.field(name="kai.scheduler/preemptibility", default="")
     volcano_group: str = msgspec.field(name="scheduling.k8s.io/group-name", default="")
@@ -67,6 +72,7 @@ class Keys(msgspec.Struct, gc=False):
     kai_preferred: str = msgspec.field(name="kai.scheduler/topology-preferred-placement", default="")
     kai_segment_size: str = msgspec.field(name="kai.scheduler/segment-size", default="")
     kai_segment_level: str = msgspec.field(name="kai.scheduler/segment-topology-required-placement", default="")
+    kai_segment_wish: str = msgspec.field(name="kai.scheduler/segment-topology-preferred-placement", default="")
     volcano_topology_mode: str = msgspec.field(name="volcano.sh/network-topology-mode", default="")
     volcano_topology_tier: str = msgspec.field(name="volcano.sh/network-topology-highest-tier", default="")
     exclusive_topology: str = msgspec.field(name="alpha.jobset.sigs.k8s.io/exclusive-topology", default="")
@@ -167,6 +173,12 @@ def preemptible(labels: Keys, annotations: Keys, problems: list[Problem]) -> boo
         return volcano in VOLCANO_TRUE
     kai = labels.kai_preemptibility or annotations.kai_preemptibility
     return _said(kai, "kai.scheduler/preemptibility", KAI_WORDS, problems) if kai else None
+
+
+def suspended(text: str, problems: list[Problem]) -> str:
+    """Return the field that suspends a group ("" = none), from what its annotation says ("" = absent)."""
+    said = _said(text, SUSPEND, _TRUTH, problems) if text else False
+    return f"metadata.annotations[{SUSPEND}]" if said else ""
 
 
 def _said(text: str, key: str, words: Mapping[str, bool], problems: list[Problem]) -> bool | None:

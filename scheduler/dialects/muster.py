@@ -29,9 +29,10 @@ from scheduler.dialects.base import (
     read_counts,
     set_condition,
 )
+from scheduler.dialects.membership import MADE_FOR
 from scheduler.dialects.meta import seconds
 from scheduler.dialects.wishes import MAX_DEPTH, check_segments, check_tree, selector_of, texts
-from scheduler.model.decisions import SetStatus
+from scheduler.model.decisions import LayoutFacts, SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, SubGroup
 from scheduler.model.pods import Problem
 from scheduler.model.quantity import BadQuantity, amount
@@ -51,7 +52,8 @@ _PHASES = {
     "Failed": "Failed",
     "Unknown": "Degraded",
 }
-_NEUTRAL = {word: neutral for neutral, word in _PHASES.items() if neutral != "Unknown"}
+_SUSPENDED = "Suspended"
+_NEUTRAL = {word: neutral for neutral, word in _PHASES.items() if neutral != "Unknown"} | {_SUSPENDED: "Pending"}
 _WITHIN = ("LowerPriority", "LowerOrNewerEqualPriority", "Never")
 _COUNTS = ("desired", "existing", "gated", "bound", "running", "succeeded", "failed")
 
@@ -83,12 +85,14 @@ class MusterDialect(PodGroupDialect):
             queue=spec.text("queue"),
             priority_class=spec.text("priorityClassName"),
             preemptible=spec.flag("preemptible"),
+            suspended=spec.at("suspend") if spec.flag("suspend") else opened.suspended,
             min_runtime=queues.duration(spec, "minRuntime"),
             topology=_topology(spec, minimum),
             phase=_NEUTRAL.get(phase, phase),
             was_running=phase in RAN or (isinstance(start, dict) and bool(start.get("actual"))),
             counts=read_counts(members if isinstance(members, dict) else {}, _COUNTS),
             problems=tuple(problems),
+            made_for=(opened.metadata.labels or {}).get(MADE_FOR, ""),
         )
 
     def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:
@@ -181,10 +185,9 @@ class MusterDialect(PodGroupDialect):
             set_condition(conditions, "Scheduled", "True", said, text, now, observedGeneration=generation)
         elif reason:
             set_condition(conditions, "Scheduled", "False", reason, text, now, observedGeneration=generation)
+        kept_out = status.phase in ("Pending", "Inqueue") and reason == Code.SUSPENDED
         wish: dict[str, Any] = {
-            "phase": "Suspended"
-            if status.verdict is not None and status.verdict.code is Code.SUSPENDED
-            else _PHASES[status.phase],
+            "phase": _SUSPENDED if kept_out else _PHASES[status.phase],
             "conditions": conditions,
         }
         if status.place is not None or "queuePosition" in before:
@@ -195,7 +198,9 @@ class MusterDialect(PodGroupDialect):
             before_domains = _dict(_dict(before.get("decision")).get("domains"))
             domains: dict[str, Any] = {level: None for level in before_domains if level not in dict(status.domains)}
             domains |= {level: list(names) for level, names in status.domains}
-            decision = {"nodes": status.nodes, "domains": domains}
+            decision: dict[str, Any] = {"nodes": status.nodes, "domains": domains}
+            if status.layout or "layout" in _dict(before.get("decision")):
+                decision["layout"] = [_layout(one) for one in status.layout] or None
             if any(value is None for value in domains.values()) or before.get("decision") != decision:
                 wish["decision"] = decision
         start = before.get("start")
@@ -206,6 +211,11 @@ class MusterDialect(PodGroupDialect):
 
 def _dict(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _layout(facts: LayoutFacts) -> dict[str, Any]:
+    part = {"subGroup": facts.subgroup} if facts.subgroup else {}
+    return {"level": facts.level, **part, "members": dict(facts.members)}
 
 
 def _level(item: Reader) -> Level:
@@ -230,9 +240,14 @@ def _topology(spec: Reader, members: int) -> TopologyWish | None:
     segments = tuple((one.integer("size", 1, 1), one.text("level")) for one in wish.objects("segments"))
     check_segments(segments, members, wish.at("segments"), spec.problems)
     apart = tuple((one.text("level"), one.integer("max", 1, 1)) for one in wish.objects("apart"))
+    layout = wish.object("layout")
+    even = layout.choice("mode", "Packed", ("Packed", "Balanced")) == "Balanced"
+    if even and not layout.text("level"):
+        layout.problems.append(Problem(layout.at("level"), "must be there for the mode Balanced"))
     return TopologyWish(
         wish.text("name"), wish.text("required"), wish.text("preferred"), wish.at("required"),
         at_most=at_most, segments=segments, apart=apart, exclusive=wish.text("exclusive"),
+        balanced=layout.text("level") if even else "",
     )  # fmt: skip
 
 

@@ -76,6 +76,8 @@ def _slices(annotations: Keys, problems: list[Problem]) -> tuple[tuple[int, str]
     if annotations.kueue_slices:
         return _layers(annotations.kueue_slices, problems)
     if not annotations.kueue_slice_level:
+        if annotations.kueue_slice_size:
+            problems.append(Problem(f"{_KUEUE}slice-required-topology]", "must be there beside slice-size"))
         return ()
     size = _size(annotations.kueue_slice_size, f"{_KUEUE}slice-size]", problems)
     return ((size, annotations.kueue_slice_level),) if size else ()
@@ -106,9 +108,11 @@ def _size(text: str, field: str, problems: list[Problem]) -> int:
 
 def _kai(annotations: Keys, problems: list[Problem]) -> PodWish | None:
     segments: tuple[tuple[int, str], ...] = ()
-    if annotations.kai_segment_size and annotations.kai_segment_level:
+    if annotations.kai_segment_level:
         size = _size(annotations.kai_segment_size, f"{_KAI}segment-size]", problems)
         segments = ((size, annotations.kai_segment_level),) if size else ()
+    elif annotations.kai_segment_size and not annotations.kai_segment_wish:
+        problems.append(Problem(f"{_KAI}segment-topology-required-placement]", "must be there beside segment-size"))
     required, preferred = annotations.kai_required, annotations.kai_preferred
     if not required and not preferred and not segments:
         return None

@@ -11,7 +11,7 @@ first, what is owed at the second, so that nobody is made to go twice for the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -124,12 +124,9 @@ class Book:
         """Return the column of a resource; None where no node and no queue knows it."""
         return self._column.get(resource)
 
-    def lineage(self, row: int) -> Iterator[int]:
-        """Yield the row and those above it, the root last."""
-        parent = self.tree.structure.parent
-        while row >= 0:
-            yield row
-            row = int(parent[row])
+    def lineage(self, row: int) -> tuple[int, ...]:
+        """Return the row and those above it, the root last."""
+        return self.tree.structure.lines[row]
 
     def children(self, row: int) -> tuple[int, ...]:
         """Return the rows of the queues directly below one."""
@@ -137,22 +134,25 @@ class Book:
 
     def limited(self, row: int, ask: Ints) -> tuple[int, int] | None:
         """Return the first queue, from the leaf up, whose limit is too low for so much more, and the resource."""
-        for one in self.lineage(row):
-            limit = self.ground.limit[one]
-            over = np.flatnonzero((ask > 0) & (limit < CEILING) & (self.used[one] + ask > limit))
-            if over.size:
-                return one, int(over[0])
-        return None
+        line = list(self.lineage(row))
+        limit = self.ground.limit[line]
+        over = (ask > 0) & (limit < CEILING) & (self.used[line] + ask > limit)
+        if not over.any():
+            return None
+        place, column = np.argwhere(over)[0]
+        return line[int(place)], int(column)
 
     def reserved(self, row: int, ask: Ints) -> tuple[int, int] | None:
         """Return the queue below whose parent idle guarantees of others leave too little, and the resource.
 
         Only where there would be enough without guarantees; lack of room is not about queues.
         """
+        if not self._idle_below.any():
+            return None
         root = self.tree.structure.root
         room = self.ground.total - self.used[root]
         there = (ask > 0) & (ask <= room)
-        for one in reversed(list(self.lineage(row))):
+        for one in reversed(self.lineage(row)):
             if one == root:
                 continue
             above = int(self.tree.structure.parent[one])
@@ -189,7 +189,7 @@ class Book:
 
     def room(self, row: int) -> Ints:
         """Return how much more of each resource a queue may hold now; negative where something is over."""
-        above, *line = reversed(list(self.lineage(row)))
+        above, *line = reversed(self.lineage(row))
         free: Ints = np.minimum(self.ground.total, self.ground.limit[above]) - self.used[above]
         for one in line:
             free = free - (self._idle_below[above] - self._idle[one])

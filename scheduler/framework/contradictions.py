@@ -19,7 +19,7 @@ def contradiction(
 ) -> tuple[ApartDomains | PartsApart, str] | None:
     """Return the first rule that keeps members or parts apart which another rule contradicts, and how; else None."""
     for wish in wishes:
-        if isinstance(wish, ApartDomains) and _has_to_start(wish.part, group):
+        if isinstance(wish, ApartDomains) and has_to_start(wish.part, group):
             why = _of_members(group, wish, wishes, domains)
         elif isinstance(wish, PartsApart):
             why = _of_parts(group, wish, wishes, domains)
@@ -52,7 +52,7 @@ def _of_parts(group: PodGroup, wish: PartsApart, wishes: Sequence[Wish], domains
     siblings = [one for one in group.subgroups if one.above == part]
     own = next((one.min_subgroups for one in group.subgroups if one.path == part), group.min_subgroups)
     least = len(siblings) if own is None else own
-    if not _has_to_start(part, group):
+    if not has_to_start(part, group):
         return ""
     # Those that need nothing, or that may be anywhere, count first.
     least -= sum(one.path not in wish.parts or not _starts(one, group) for one in siblings)
@@ -64,7 +64,7 @@ def _of_parts(group: PodGroup, wish: PartsApart, wishes: Sequence[Wish], domains
     return ""
 
 
-def _has_to_start(part: str, group: PodGroup) -> bool:
+def has_to_start(part: str, group: PodGroup) -> bool:
     """Whether the minimum of the group takes a part: where some of several suffice, the others can start instead."""
     while part:
         above = part.rpartition("/")[0]

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from scheduler.framework.hypernodes import HyperNodeTree
 from scheduler.framework.label_levels import LabelTrees
 from scheduler.framework.node_labels import NodeLabels
-from scheduler.framework.topology_tree import SHADOWED, Domains, TopologyFault, TopologyTree
+from scheduler.framework.topology_tree import SHADOWED, Domains, TopologyTree
 from scheduler.model.decisions import SetTopologyStatus
 from scheduler.model.snapshot import NodeTable, Snapshot
-from scheduler.model.topology import HYPERNODES, HyperNode, Topology, TopologyFacts
+from scheduler.model.topology import HYPERNODES, HyperNode, Topology, TopologyFacts, TopologyFault
 
 EMPTY = Domains({}, {}, {}, frozenset())
 

@@ -8,8 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from scheduler.framework.subgroups import NOTHING, Lacking, first_missing, gates_suffice, lacking_of, offered, pick
+from scheduler.framework.subgroups import (
+    NOTHING,
+    Lacking,
+    first_missing,
+    gates_suffice,
+    is_under,
+    lacking_of,
+    offered,
+    pick,
+)
 from scheduler.model.groups import GroupState
 from scheduler.model.parts import least_of, tree_of
 from scheduler.model.pods import Pod
@@ -132,8 +142,10 @@ def _of_subgroups(state: GroupState) -> Verdict | None:
         return None
     path, there, needed, part = found
     code = Code.GATED if gates_suffice(tree) else Code.NOT_ENOUGH_MEMBERS
+    idle = next((field for other, field in state.group.unmatched if is_under(other, path)), "")
+    named: dict[str, Any] = {"field": idle} if idle and code is Code.NOT_ENOUGH_MEMBERS else {}
     if part is None:
-        return verdict(code, subgroup=path, subgroups=there, minimum=needed, gated=len(state.gated))
+        return verdict(code, subgroup=path, subgroups=there, minimum=needed, gated=len(state.gated), **named)
     return verdict(
         code,
         subgroup=path,
@@ -142,6 +154,7 @@ def _of_subgroups(state: GroupState) -> Verdict | None:
         gated=part.gated,
         failed=part.failed,
         foreign=state.foreign,
+        **named,
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.framework.protocols import HOOKS, KEEPS, Misfit, NoOpinion, Only, Opinion, SortKey, View, Wish
+from scheduler.framework.protocols import HOOKS, KEEPS, Misfit, NoOpinion, Only, Opinion, SortKey, Unusable, View, Wish
 from scheduler.framework.registry import Configured
 from scheduler.framework.relations import NO_RELATIONS, Members, Relations, Scored, combined
 from scheduler.framework.usage import FairShare
@@ -178,9 +178,9 @@ class Hooks:
             total = part if total is None else total + part
         return total
 
-    def wishes(self, state: GroupState, view: View) -> tuple[Wish, ...] | Verdict:
-        """Return the wishes of all plugins, or the first verdict."""
-        wishes: tuple[Wish, ...] = ()
+    def wishes(self, state: GroupState, view: View) -> tuple[Wish | Unusable, ...] | Verdict:
+        """Return the wishes of all plugins, and sub-groups that cannot start, or the first verdict."""
+        wishes: tuple[Wish | Unusable, ...] = ()
         for hook in self._of["wishes"]:
             answer = hook(state, view)
             if isinstance(answer, Verdict):

@@ -30,7 +30,6 @@ from scheduler.framework.topology_tree import (
     TIER_ORDER,
     TWO_PARENTS,
     Ids,
-    TopologyFault,
     TopologyTree,
     TreeLevel,
     frozen,
@@ -38,7 +37,7 @@ from scheduler.framework.topology_tree import (
 )
 from scheduler.model.affinity import PodSelector
 from scheduler.model.selecting import Labels, SelectorIndex, selects
-from scheduler.model.topology import HYPERNODES, HyperNode, HyperNodeMember, level_key
+from scheduler.model.topology import HYPERNODES, HyperNode, HyperNodeMember, TopologyFault, level_key
 
 ALL_NODES = "all nodes"
 _SHOWN = 3

@@ -20,7 +20,6 @@ from scheduler.framework.topology_tree import (
     BAD_FIELD,
     NO_NODE,
     Ids,
-    TopologyFault,
     TopologyTree,
     TreeLevel,
     frozen,
@@ -29,7 +28,7 @@ from scheduler.framework.topology_tree import (
 )
 from scheduler.model.nodes import HOSTNAME
 from scheduler.model.selecting import Labels
-from scheduler.model.topology import Level, Topology, level_key
+from scheduler.model.topology import Level, Topology, TopologyFault, level_key
 
 Path = tuple[str | None, ...]
 

@@ -152,6 +152,14 @@ class Sized:
 
 
 @dataclass(frozen=True, slots=True)
+class EvenDomains:
+    """The members are shared evenly over as few domains of a level as hold them; only when that costs no member."""
+
+    label: str
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PartsApart:
     """No domain of a level has members of two of these sub-groups."""
 
@@ -164,16 +172,31 @@ class Barred:
     """No member runs in one of these domains (numbers) of a level.
 
     until: for each of the domains, the pods (uid) on nodes or about to be that bar it: it is open when they are gone;
-    () = nobody's going opens any.
+    () = nobody's going opens any. always: also in a cluster in which nothing runs.
     """
 
     label: str
     domains: tuple[int, ...]
     part: str = ""
     until: tuple[frozenset[str], ...] = field(default=(), compare=False)
+    always: bool = False
 
 
-Wish: TypeAlias = WithinDomain | ApartDomains | FewDomains | Sized | PartsApart | Barred
+Wish: TypeAlias = WithinDomain | ApartDomains | FewDomains | Sized | EvenDomains | PartsApart | Barred
+
+
+def must_hold(wish: Wish) -> bool:
+    """Whether members rather wait than run without it."""
+    return wish.required if isinstance(wish, WithinDomain) else not isinstance(wish, EvenDomains)
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """No member of a sub-group starts, because of what a field of it says; the others are not held up."""
+
+    part: str
+    field: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +289,7 @@ class ScoresNodes(Protocol):
 class Wishes(Protocol):
     """Called before each placement of a group."""
 
-    def wishes(self, state: GroupState, view: View) -> tuple[Wish, ...] | Verdict:
+    def wishes(self, state: GroupState, view: View) -> tuple[Wish | Unusable, ...] | Verdict:
         """Return the rules that the placement must keep, or a verdict when a rule cannot be understood."""
 
 

@@ -11,7 +11,7 @@ The tree itself is `model.parts`. Pure values; nothing here knows how a placemen
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler.model.groups import GroupState
 from scheduler.model.parts import Part, Tree, choose, leaves_of, tree_of
@@ -54,6 +54,17 @@ class Lacking:
         fresh = (sorted(part.size for part in choice.parts)[: choice.least] for choice in self.choices)
         return sum(count for _, count in self.minimums) + sum(map(sum, fresh))
 
+    @property
+    def possible(self) -> bool:
+        """Whether there are as many parts to choose from as have to start."""
+        return all(len(choice.parts) >= choice.least for choice in self.choices)
+
+    def without(self, paths: Collection[str]) -> Lacking:
+        """Return the same where these sub-groups, and those below them, are not there to be chosen."""
+        minimums = tuple((path, count) for path, count in self.minimums if not _is_any(path, paths))
+        choices = (Choice(_left(choice.parts, paths), choice.least) for choice in self.choices)
+        return Lacking(minimums, tuple(choice for choice in choices if choice.parts or choice.least))
+
 
 NOTHING = Lacking()
 
@@ -71,6 +82,15 @@ class Step:
 def is_under(path: str, part: str) -> bool:
     """Whether a sub-group is the other or below it; "" is the whole group."""
     return not part or path == part or path.startswith(part + "/")
+
+
+def _is_any(path: str, paths: Collection[str]) -> bool:
+    return any(is_under(path, other) for other in paths)
+
+
+def _left(parts: Sequence[Need], paths: Collection[str]) -> tuple[Need, ...]:
+    kept = (replace(part, parts=_left(part.parts, paths)) for part in parts if not _is_any(part.path, paths))
+    return tuple(part for part in kept if len(part.parts) >= part.least)
 
 
 def lacking_of(tree: Tree) -> Lacking:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scheduler.model.decisions import SetTopologyStatus
 from scheduler.model.hints import near
 from scheduler.model.nodes import HOSTNAME
-from scheduler.model.topology import HYPERNODES, split_key
+from scheduler.model.topology import HYPERNODES, TopologyFault, split_key
 
 Ids = NDArray[np.int32]
 _REMEMBERED = 1000
@@ -33,17 +33,6 @@ TWO_PARENTS = "TwoParents"
 OVERLAP = "Overlap"
 MISSING = "MemberNotFound"
 TIER_NAME = "TierNameClash"
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyFault:
-    """What is wrong with an object: a reason of this module, the field to change, and a sentence."""
-
-    kind: str
-    name: str
-    reason: str
-    field: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,6 +130,15 @@ class QueuePlace:
 
 
 @dataclass(frozen=True, slots=True)
+class LayoutFacts:
+    """How many members of a group, or of a sub-group (its path), are in each domain of a level."""
+
+    level: str
+    subgroup: str
+    members: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SetStatus:
     """What the status of a group's object should say; the dialect turns it into its own words.
 
@@ -139,6 +148,7 @@ class SetStatus:
     nodes: on how many its members are. domains: (level, names) of the levels that it asks about. Both are told of
     groups that ask about any.
     place: where it stands among those that wait for room or quota; None where it is not one of them.
+    layout: of levels that it is shared evenly over.
     """
 
     group: str
@@ -149,6 +159,7 @@ class SetStatus:
     nodes: int = 0
     domains: tuple[tuple[str, tuple[str, ...]], ...] = ()
     place: QueuePlace | None = None
+    layout: tuple[LayoutFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,11 +62,14 @@ class PodGroup:
     that it once reached its minimum. `phase` and `conditions` are those last read, so that only changes are written.
     `counts` are those last written. `raw_status` is the status as read, verbatim: only its dialect looks into it.
     `created` is in seconds since the epoch. `generation` is metadata.generation.
+    `suspended`: the field of its object that says that nothing of it starts ("" = none).
     `min_runtime`: seconds for which it is not evicted once it runs (None: as its queue says). `evicts_after`: seconds
     for which it waits before anybody is evicted or moved for it.
     subgroups: all of the tree, each behind the one above it, siblings in their author's order. min_subgroups: how many
     of the outermost start together, None = all. In the state of a group those with `keys` have been replaced by the
-    parts that they stand for (below them), and each member's `part` is the path of its own.
+    parts that they stand for (below them), and each member's `part` is the path of its own; `unmatched`: (path, field)
+    of those that say which members are theirs and have none, though there are members.
+    made_for: uid of the owner for which the grouping controller made the object, "" = somebody else made it.
     """
 
     key: str
@@ -82,11 +85,13 @@ class PodGroup:
     queue: str = ""
     priority_class: str = ""
     preemptible: bool | None = None
+    suspended: str = ""
     min_runtime: float | None = None
     evicts_after: float = 0.0
     topology: TopologyWish | None = None
     subgroups: tuple[SubGroup, ...] = ()
     min_subgroups: int | None = None
+    unmatched: tuple[tuple[str, str], ...] = ()
     created: float = 0.0
     generation: int = 0
     phase: str = ""
@@ -97,6 +102,7 @@ class PodGroup:
     deleting: bool = False
     resource_version: str = ""
     raw_status: bytes = b""
+    made_for: str = ""
 
     @property
     def has_object(self) -> bool:
@@ -114,7 +120,7 @@ class GroupState:
     binds its minimum has not ended yet; should it fail, what it bound is unwound. `held`: why nothing of it is placed
     for a while, after a bind that failed for a reason that no other node would cure. `foreign`: pods that name
     the group and another scheduler; they are no members. `strays`: would be waiting, but name a sub-group that is not
-    there.
+    there. `left`: former members that are gone and whose rank nobody has; on the node on which they were.
     """
 
     group: PodGroup
@@ -133,6 +139,7 @@ class GroupState:
     held: Verdict | None = None
     foreign: int = 0
     strays: tuple[Pod, ...] = ()
+    left: tuple[Pod, ...] = ()
 
     @property
     def key(self) -> str:

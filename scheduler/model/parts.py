@@ -37,10 +37,11 @@ def dealt(group: PodGroup, members: Sequence[Pod]) -> tuple[PodGroup, dict[str, 
     part: dict[str, str] = {}
     found: dict[str, dict[tuple[str, ...], None]] = {}
     problems: list[Problem] = []
+    used: set[str] = set()
     for pod in members:
         labels = dict(pod.labels)
         own = [leaf for leaf in leaves if _is_in(leaf, pod, labels)]
-        if len(own) > 1 and group.dialect != "volcano":  # there the first one wins
+        if len(own) > 1:
             fields = " and ".join(f"{leaf.field or leaf.path} ({leaf.path})" for leaf in own[:2])
             problems.append(Problem(own[1].field or "spec.subGroups", f"pod {pod.name} is in two sub-groups: {fields}"))
         if not own:
@@ -48,6 +49,7 @@ def dealt(group: PodGroup, members: Sequence[Pod]) -> tuple[PodGroup, dict[str, 
                 part[pod.uid] = STRAY
             continue
         leaf = own[0]
+        used.add(leaf.path)
         if leaf.keys:
             values = tuple(labels[key] for key in leaf.keys)
             found.setdefault(leaf.path, {})[values] = None
@@ -60,9 +62,20 @@ def dealt(group: PodGroup, members: Sequence[Pod]) -> tuple[PodGroup, dict[str, 
             group = replace(group, topology=said.pop().wish)
         elif said:
             problems.append(Problem("spec.topology", "is not there, and its pods ask for the domains of several sets"))
+    idle = ((leaf.path, _said_by(leaf, group.dialect)) for leaf in leaves if leaf.path not in used and members)
+    unmatched = tuple((path, field) for path, field in idle if field)
+    if unmatched:
+        group = replace(group, unmatched=unmatched)
     if any(leaf.keys for leaf in leaves):
         group = replace(group, subgroups=tuple(_concrete(group.subgroups, found)))
     return group, part, tuple(dict.fromkeys(problems))
+
+
+def _said_by(leaf: SubGroup, dialect: str) -> str:
+    """Return the field that says which members are those of a sub-group."""
+    if leaf.selector is not None:
+        return f"{leaf.field}.{'labelSelector' if dialect == 'volcano' else 'selector'}"
+    return f"{leaf.field}.matchLabelKeys" if leaf.keys else leaf.field
 
 
 def _named(values: tuple[str, ...]) -> str:

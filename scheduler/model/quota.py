@@ -37,12 +37,14 @@ _FINE = 1 << 24
 class Structure:
     """A tree of queues. parent: the row of the queue above, -1 for the root. rank: place by name, which decides ties.
 
-    levels: rows by depth, the root first; those below one queue stand together.
+    levels: rows by depth, the root first; those below one queue stand together. lines: for each row, the row itself and
+    those above it, the root last.
     """
 
     parent: Index
     rank: Index
     levels: tuple[Index, ...]
+    lines: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, parent: Sequence[int], names: Sequence[str]) -> Structure:
@@ -60,7 +62,10 @@ class Structure:
         levels.pop()
         if len(levels) == 0 or levels[0].size != 1 or sum(level.size for level in levels) != above.size:
             raise ValueError("queues are not one tree with one root")
-        return cls(above, rank, tuple(levels))
+        lines: list[tuple[int, ...]] = [()] * above.size
+        for row in (row for level in levels for row in level.tolist()):
+            lines[row] = (row, *(lines[above[row]] if above[row] >= 0 else ()))
+        return cls(above, rank, tuple(levels), tuple(lines))
 
     @property
     def root(self) -> int:

@@ -112,3 +112,14 @@ class TopologyFacts:
     unlabelled: int = 0
     nodes: int = 0
     faults: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyFault:
+    """What is wrong with an object: a reason of `framework.topology_tree`, the field to change, and a sentence."""
+
+    kind: str
+    name: str
+    reason: str
+    field: str
+    message: str

@@ -19,7 +19,8 @@ class TopologyWish:
     object that its author wrote, `sizes_field` that of the segments' sizes ("" = beside it).
     at_most: (level, most domains). segments: (size, level), widest first: members in fixed numbers, each of these in
     one domain. apart: (level, most members in one domain; of a group of sub-groups: most sub-groups). exclusive: level
-    of which the domains are shared with no other group that is exclusive there.
+    of which the domains are shared with no other group that is exclusive there. balanced: level over whose domains the
+    members are shared evenly ("" = domains are filled one after the other).
     """
 
     name: str = ""
@@ -31,6 +32,7 @@ class TopologyWish:
     apart: tuple[tuple[str, int], ...] = ()
     exclusive: str = ""
     sizes_field: str = ""
+    balanced: str = ""
 
     @property
     def binds(self) -> bool:

@@ -360,10 +360,11 @@ def _outside(verdict: Verdict) -> str:
 
 
 def _not_enough_members(verdict: Verdict) -> str:
-    """existing, minimum, gated, failed, foreign, role, subgroup; subgroups."""
-    parts = _number(verdict, "subgroups")
+    """existing, minimum, gated, failed, foreign, role, subgroup; subgroups; field."""
+    parts, field = _number(verdict, "subgroups"), _text(verdict, "field")
+    nobody = f"{field} matches no pod" if field else ""
     if parts is not None:
-        return f"{_of_parts(verdict, parts)} can be complete"
+        return _sections(f"{_of_parts(verdict, parts)} can be complete", nobody)
     existing, minimum, gated = (_number(verdict, name) for name in ("existing", "minimum", "gated"))
     if existing is None or minimum is None:
         return f"fewer members{_of_role(verdict)} exist than must start together"
@@ -371,7 +372,8 @@ def _not_enough_members(verdict: Verdict) -> str:
     there = _share(existing, minimum, "member", "exists", "exist", _of_role(verdict))
     foreign = _number(verdict, "foreign") or 0
     others = f"{_plural(foreign, 'pod')} of another scheduler {'names' if foreign == 1 else 'name'} the group"
-    return _join(there + waiting, f"{failed} failed" if failed else "", others if foreign else "")
+    told = _join(there + waiting, f"{failed} failed" if failed else "", others if foreign else "")
+    return _sections(told, nobody)
 
 
 def _of_parts(verdict: Verdict, parts: int) -> str:
@@ -502,9 +504,9 @@ def _budget(verdict: Verdict) -> str:
 
 
 def _suspended(verdict: Verdict) -> str:
-    """message, queue, state."""
-    message, queue = _text(verdict, "message"), _text(verdict, "queue")
-    return message or (f"queue {queue} is on hold" if queue else "the group is suspended")
+    """message; or field, which says so."""
+    message, field = _text(verdict, "message"), _text(verdict, "field")
+    return message or "the group is suspended" + (f" by {field}" if field else "")
 
 
 _PREFIX = {Code.NEVER_FITS: Code.RESOURCES.value}

@@ -10,6 +10,7 @@ from scheduler.placement.problem import (
     AtMost,
     AtMostDomains,
     BadProblem,
+    Balanced,
     BestDomain,
     Budget,
     Demand,
@@ -36,7 +37,6 @@ from scheduler.placement.relax import explain
 from scheduler.placement.relocation import relocate
 from scheduler.placement.room import make_room
 from scheduler.placement.room_check import verify_room
-from scheduler.placement.shortfall import Shortfall, shortfall
 from scheduler.placement.single_room import SinglePods
 from scheduler.placement.verify import verify
 from scheduler.placement.victims import (
@@ -63,6 +63,7 @@ __all__ = [
     "AtMostEvicted",
     "AtMostTaken",
     "BadProblem",
+    "Balanced",
     "BestDomain",
     "Budget",
     "Cost",
@@ -91,7 +92,6 @@ __all__ = [
     "RunningGang",
     "Segments",
     "Shortage",
-    "Shortfall",
     "SinglePods",
     "Together",
     "UnsupportedRule",
@@ -105,7 +105,6 @@ __all__ = [
     "make_room",
     "place",
     "relocate",
-    "shortfall",
     "verify",
     "verify_moves",
     "verify_room",

@@ -12,6 +12,7 @@ from scheduler.placement.problem import (
     AtMost,
     AtMostDomains,
     BadProblem,
+    Balanced,
     Demand,
     DeviceAsk,
     Devices,
@@ -39,8 +40,6 @@ def check_problem(problem: PlacementProblem) -> None:
         raise BadProblem(f"objective: {problem.objective!r} is not scores, pack or spread")
     for name, pool in nodes.devices.items():
         _check_pool(pool, size, f"nodes.devices[{name!r}]")
-    if problem.balance is not None:
-        _check_level(problem, problem.balance, "balance")
     names: set[str] = set()
     for demand in problem.demands:
         if demand.name in names:
@@ -107,7 +106,7 @@ def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
             if limit < 0:
                 raise BadProblem(f"{where}.limit: {limit} is negative")
             _check_level(problem, level, where)
-        case AtMostDomains() | Segments():
+        case AtMostDomains() | Segments() | Balanced():
             used = _check_domain_rule(problem, rule, where)
         case Parts(parts, least):
             used = tuple(demand for part in parts for demand in part.demands)
@@ -119,7 +118,9 @@ def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
             raise BadProblem(f"{where}: there is no demand {demand}")
 
 
-def _check_domain_rule(problem: PlacementProblem, rule: AtMostDomains | Segments, where: str) -> tuple[int, ...]:
+def _check_domain_rule(
+    problem: PlacementProblem, rule: AtMostDomains | Segments | Balanced, where: str
+) -> tuple[int, ...]:
     """Return the demands that it names."""
     _check_level(problem, rule.level, where)
     if isinstance(rule, AtMostDomains):
@@ -127,7 +128,7 @@ def _check_domain_rule(problem: PlacementProblem, rule: AtMostDomains | Segments
             raise BadProblem(f"{where}.limit: {rule.limit} is negative")
         present = rule.present
     else:
-        if rule.size < 1:
+        if isinstance(rule, Segments) and rule.size < 1:
             raise BadProblem(f"{where}.size: {rule.size} is less than 1")
         present = tuple(domain for domain, _ in rule.present)
         if any(pods < 0 for _, pods in rule.present):

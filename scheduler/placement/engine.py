@@ -16,7 +16,7 @@ import numpy as np
 from scheduler.placement.bounds import Bounds, bound
 from scheduler.placement.checks import check_problem
 from scheduler.placement.composition import Composition
-from scheduler.placement.counting import capped, fill, running, segment_sums
+from scheduler.placement.counting import best_first, capped, fill, running, segment_sums
 from scheduler.placement.facts import refuse
 from scheduler.placement.greedy import Draft, search, upper
 from scheduler.placement.instance import Instance, Ints, build
@@ -149,11 +149,15 @@ def _best_segment(instance: Instance, cap: Ints, sums: Ints, total: int) -> int:
     if instance.segments is None:
         return 0
     able = np.flatnonzero(sums >= total)
+    if able.size == 1:
+        return int(able[0])
     objective, scores = instance.problem.objective, instance.kinds[0].scores
     keys = [-sums[able] if objective == "spread" else sums[able]]
     if objective == "scores" and scores is not None:
-        nodes = np.flatnonzero((instance.segments >= 0) & (cap > 0))
-        nodes = nodes[np.lexsort((-scores[nodes], instance.segments[nodes]))]
+        chosen = np.zeros(instance.segment_count + 1, dtype=np.bool_)  # the last: nodes in no segment
+        chosen[able] = True
+        nodes = np.flatnonzero(chosen[instance.segments] & (cap > 0))
+        nodes = nodes[best_first(scores[nodes], instance.segments[nodes])]
         held, inside = cap[nodes], instance.segments[nodes]
         taken = np.clip(total - running(held, inside), 0, held)
         worth = np.zeros(instance.segment_count, dtype=np.int64)

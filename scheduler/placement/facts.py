@@ -1,7 +1,8 @@
-"""What is said about a problem that has no placement: numbers only, cheap enough for every gang that waits."""
+"""What is said about a problem that has no placement: numbers only."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from scheduler.placement.bounds import Bounds, most
 from scheduler.placement.instance import Instance, Ints
-from scheduler.placement.problem import BestDomain, Infeasible, Shortage
+from scheduler.placement.problem import BestDomain, Infeasible, Lacks, Shortage
 
 
 def refuse(
@@ -19,7 +20,11 @@ def refuse(
     proven: bool,
     cause: Literal["rules", "bound", "search", "budget"],
 ) -> Infeasible:
-    """Return the answer "no" with its facts."""
+    """Return the answer "no"; its numbers are counted when somebody asks for them."""
+    return Infeasible(proven, cause, partial(_lacks, instance, bounds))
+
+
+def _lacks(instance: Instance, bounds: Bounds | None) -> Lacks:
     problem, composition = instance.problem, instance.composition
     needed = _needed(instance)
     fits = bounds.fits if bounds is not None else np.array([most(instance, n) for n in range(len(instance.kinds))])
@@ -36,7 +41,7 @@ def refuse(
     placeable = None
     if instance.countable and composition.fixed:
         placeable = min(sum(d.count for d in problem.demands), int(top[0]))
-    return Infeasible(proven, cause, needed, alone, _shortage(instance, needed), best, placeable)
+    return Lacks(needed, alone, _shortage(instance, needed), best, placeable)
 
 
 def _needed(instance: Instance) -> tuple[int, ...]:

@@ -39,6 +39,7 @@ from scheduler.placement.problem import (
     Apart,
     AtMost,
     AtMostDomains,
+    Balanced,
     Demand,
     DeviceAsk,
     Devices,
@@ -230,7 +231,7 @@ def _signature(problem: PlacementProblem, number: int, demand: Demand) -> tuple[
     for rule in problem.rules:
         if isinstance(rule, Within | Apart | AtMostDomains | Segments):
             sides.append(rule.demands is None or number in rule.demands)
-        elif not isinstance(rule, Minimum | AtMost | Parts):
+        elif not isinstance(rule, Minimum | AtMost | Parts | Balanced):
             sides.extend(side(rule, number))
     return (
         demand.requests.tobytes(),
@@ -268,7 +269,7 @@ def _rules(instance: Instance) -> None:
     """Sort the rules by what the searches do with them, and lower the caps by those that one kind feels alone."""
     problem = instance.problem
     for rule in problem.rules:
-        if isinstance(rule, Minimum | AtMost | Once | Parts):
+        if isinstance(rule, Minimum | AtMost | Once | Parts | Balanced):
             continue
         if not isinstance(rule, Apart | Within | AtMostDomains | Segments):
             add(instance, rule)

@@ -14,8 +14,9 @@ these is called open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -163,6 +164,16 @@ class Segments:
 
 
 @dataclass(frozen=True, slots=True)
+class Balanced:
+    """The pods of these demands (None: of all) are shared evenly over as few domains as hold them, those in `present`
+    (domain, pods already there) included: their numbers differ by one at most. Only as far as that costs no pod."""
+
+    level: str
+    demands: tuple[int, ...] | None = None
+    present: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """No pod of `demands` is placed, or at least `minimum` of them are, and at least `least` of `parts` (whose demands
     are among these, and which share none) are placed. A part is placed when a pod of its demands is."""
@@ -181,7 +192,7 @@ class Parts:
     least: int
 
 
-Rule: TypeAlias = Minimum | AtMost | Within | Apart | AtMostDomains | Segments | Parts | MemberRule
+Rule: TypeAlias = Minimum | AtMost | Within | Apart | AtMostDomains | Segments | Balanced | Parts | MemberRule
 """Those of one question alone, and those that plugins state (`scheduler.model.rules`)."""
 
 
@@ -199,11 +210,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementProblem:
-    """See the module.
-
-    balance: a level over whose domains the pods are shared evenly, in as few of them as hold all; best effort. None:
-    domains are filled one after the other.
-    """
+    """See the module. Domains are filled one after the other, unless a rule says otherwise."""
 
     nodes: NodeView
     demands: tuple[Demand, ...]
@@ -212,7 +219,6 @@ class PlacementProblem:
     budget: Budget = field(default_factory=Budget)
     objective: Objective = "pack"
     maximize: bool = False
-    balance: str | None = None
 
 
 Counts: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
@@ -223,7 +229,7 @@ Counts: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]
 class Placement:
     """optimal: with `maximize`, no placement holds more pods, and that is proven; else True.
 
-    kept: the numbers of the rules that are preferred (`Within`, not hard) and hold.
+    kept: the numbers of the rules that are preferred (`Within`, not hard; `Balanced`) and hold.
     """
 
     counts: Counts
@@ -261,27 +267,42 @@ class Shortage:
 
 
 @dataclass(frozen=True, slots=True)
-class Infeasible:
-    """There is no placement (`proven`), or none was found within the budget.
+class Lacks:
+    """needed, alone: for each demand how many are needed, and how many fit at most, the others absent.
 
-    cause: "rules" (the minimums contradict the limits), "bound" (numbers alone forbid it), "search" (every way was
-    tried) or "budget". needed, alone: for each demand how many are needed, and how many fit at most, the others absent.
     binding: the resource that is shortest in proportion. placeable: the largest number that could be placed together
     under the other rules, when it is known.
     """
 
-    proven: bool
-    cause: Literal["rules", "bound", "search", "budget"]
     needed: tuple[int, ...]
     alone: tuple[int, ...]
     binding: Shortage | None = None
     best: BestDomain | None = None
     placeable: int | None = None
 
+
+@dataclass(frozen=True)
+class Infeasible:
+    """There is no placement (`proven`), or none was found within the budget.
+
+    cause: "rules" (the minimums contradict the limits), "bound" (numbers alone forbid it), "search" (every way was
+    tried) or "budget". tell: counts what is lacking, once somebody asks.
+    """
+
+    proven: bool
+    cause: Literal["rules", "bound", "search", "budget"]
+    tell: Callable[[], Lacks] = field(repr=False, compare=False)
+
+    @cached_property
+    def lacks(self) -> Lacks:
+        """The numbers, those of the moment at which the question was asked."""
+        return self.tell()
+
     @property
     def short(self) -> tuple[int, ...]:
         """The demands that do not even fit alone."""
-        return tuple(d for d, (need, fit) in enumerate(zip(self.needed, self.alone, strict=True)) if fit < need)
+        pairs = zip(self.lacks.needed, self.lacks.alone, strict=True)
+        return tuple(d for d, (need, fit) in enumerate(pairs) if fit < need)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,7 @@ def explain(problem: PlacementProblem, infeasible: Infeasible) -> Explanation:
         relaxations=tuple(found),
         wider=wider,
         placeable=placeable,
-        needed=sum(infeasible.needed),
+        needed=sum(infeasible.lacks.needed),
         complete=settled and all_settled and most_settled and more_settled and fewer_settled,
         more=more,
         fewer=fewer,
@@ -219,12 +219,12 @@ def _smallest(low: int, high: int, fits: Callable[[int], bool]) -> int:
 
 def _placeable(problem: PlacementProblem, infeasible: Infeasible) -> tuple[int | None, bool]:
     """Return how many of the pods that are needed fit together, and whether that is certain."""
-    needed = sum(infeasible.needed)
-    if infeasible.placeable is not None:
-        return min(needed, infeasible.placeable), True
+    needed = sum(infeasible.lacks.needed)
+    if infeasible.lacks.placeable is not None:
+        return min(needed, infeasible.lacks.placeable), True
     demands = tuple(
         replace(demand, count=count, minimum=0)
-        for demand, count in zip(problem.demands, infeasible.needed, strict=True)
+        for demand, count in zip(problem.demands, infeasible.lacks.needed, strict=True)
     )
     rules = tuple(rule for rule in problem.rules if not isinstance(rule, Minimum | Parts))
     answer = place(replace(problem, demands=demands, rules=rules, maximize=True))

@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from scheduler.placement.between import domain_ids
+from scheduler.placement.even import evenly, is_even
 from scheduler.placement.problem import (
     NODE,
-    Apart,
     AtMostDomains,
+    Balanced,
     Infeasible,
     Method,
     Placement,
@@ -30,8 +31,6 @@ Solve: TypeAlias = Callable[[PlacementProblem, Collection[Method]], Placement | 
 _QUICK: tuple[Method, ...] = ("counting", "greedy", "master")
 _TAKEN_BACK = 8
 """So many tries are made to take dropped rules back."""
-_NEARLY = 3
-"""So many sizes of the fullest domain are tried, from the even one on, where pods are balanced."""
 _FEW = 3
 """So many numbers of domains are tried, from two on, where one is not enough."""
 
@@ -45,13 +44,15 @@ def kept(problem: PlacementProblem, placement: Placement) -> tuple[int, ...]:
             ids = nodes if rule.level == NODE else {int(problem.nodes.domains[rule.level][node]) for node in nodes}
             if len(ids) <= 1 and -1 not in ids:
                 found.append(number)
+        elif isinstance(rule, Balanced) and is_even(problem, rule, placement):
+            found.append(number)
     return tuple(found)
 
 
 def preferring(problem: PlacementProblem, methods: Collection[Method], solve: Solve) -> Placement | Infeasible:
     """Return the answer that keeps what it can of the rules that are not hard, and of the balance."""
-    if problem.balance is not None and not problem.maximize:
-        return _balanced(problem, problem.balance, methods, solve)
+    if any(isinstance(rule, Balanced) for rule in problem.rules):
+        return evenly(problem, methods, lambda one, allowed: preferring(one, allowed, solve))
     soft = [rule for rule in problem.rules if isinstance(rule, Within) and not rule.hard]
     if not soft:
         return solve(problem, methods)
@@ -78,28 +79,6 @@ def preferring(problem: PlacementProblem, methods: Collection[Method], solve: So
     if answer is None or answer is plain:
         answer = _in_few(problem, soft[0], tried) or answer
     return answer if answer is not None else solve(problem, methods)
-
-
-def _balanced(
-    problem: PlacementProblem, level: str, methods: Collection[Method], solve: Solve
-) -> Placement | Infeasible:
-    """Return pods that are even over as few domains as there can be, else nearly even, else as they come."""
-    problem = replace(problem, balance=None)
-    packed = preferring(replace(problem, rules=(*problem.rules, Within(level, False))), methods, solve)
-    if isinstance(packed, Infeasible):
-        return packed
-    ids = domain_ids(problem, level)
-    used = {int(ids[node]) for row in packed.counts for node, _ in row}
-    if len(used) < 2 or -1 in used:
-        return packed
-    even = -(-packed.total // len(used))
-    quick = [method for method in methods if method in _QUICK]
-    for limit in range(even, even + _NEARLY):
-        rules = (*problem.rules, AtMostDomains(level, len(used)), Apart(level, limit))
-        answer = preferring(replace(problem, rules=rules), quick, solve)
-        if isinstance(answer, Placement):
-            return answer
-    return packed
 
 
 def _hardened(rules: tuple[Rule, ...], chosen: Sequence[Within]) -> tuple[Rule, ...]:

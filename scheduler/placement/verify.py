@@ -18,6 +18,7 @@ from scheduler.placement.problem import (
     Apart,
     AtMost,
     AtMostDomains,
+    Balanced,
     Minimum,
     Part,
     Parts,
@@ -89,38 +90,43 @@ def _demands(problem: PlacementProblem, rows: list[Row], totals: list[int]) -> l
 
 
 def _capacity(problem: PlacementProblem, rows: list[Row], totals: list[int]) -> list[str]:
-    """Pods and amounts on every node. Where 64 bits could overflow, in Python integers."""
+    """Pods and amounts on every node that takes a pod. Where 64 bits could overflow, in Python integers."""
     failures: list[str] = []
     view = problem.nodes
-    size = len(view.names)
-    pods = np.zeros(size, dtype=np.int64)
+    touched = (
+        rows[0][0] if len(rows) == 1 else np.unique(np.concatenate([np.zeros(0, np.int64), *(n for n, _ in rows)]))
+    )
+    names = [view.names[node] for node in touched.tolist()]
+    rows = [(np.searchsorted(touched, nodes), counts) for nodes, counts in rows]
+    pods = np.zeros(touched.size, dtype=np.int64)
     for nodes, counts in rows:
         pods[nodes] += counts
-    full = np.flatnonzero((pods > 0) & (pods > view.slots)).tolist()
-    failures.extend(f"{view.names[node]}: {pods[node]} pods, {view.slots[node]} slots" for node in full)
+    slots = view.slots[touched]
+    full = np.flatnonzero(pods > slots).tolist()
+    failures.extend(f"{names[n]}: {pods[n]} pods, {slots[n]} slots" for n in full)
     for resource, name in enumerate(view.resources):
         needs = [int(demand.requests[resource]) for demand in problem.demands]
-        if not any(needs) and not any(isinstance(rule, Once) for rule in problem.rules):
-            continue
         once = [rule for rule in problem.rules if isinstance(rule, Once) and rule.resource == name and rule.amount]
+        if not any(needs) and not once:
+            continue
         most = sum(need * total for need, total in zip(needs, totals, strict=True)) + sum(rule.amount for rule in once)
         small = most < 2**62
-        used = np.zeros(size, dtype=np.int64 if small else object)
-        asked = np.zeros(size, dtype=np.bool_)
+        used = np.zeros(touched.size, dtype=np.int64 if small else object)
+        asked = np.zeros(touched.size, dtype=np.bool_)
         for need, (nodes, counts) in zip(needs, rows, strict=True):
             if need:
                 used[nodes] += need * (counts if small else counts.astype(object))
                 asked[nodes] = True
         for rule in once:
-            hosts = np.zeros(size, dtype=np.bool_)
+            hosts = np.zeros(touched.size, dtype=np.bool_)
             for demand in rule.demands:
                 hosts[rows[demand][0]] = True
-            hosts &= ~rule.already
+            hosts &= ~rule.already[touched]
             used[hosts] += rule.amount
             asked |= hosts
-        free = view.free[resource]
+        free = view.free[resource, touched]
         over = np.flatnonzero(asked & (used > free)).tolist()
-        failures.extend(f"{view.names[n]}: {used[n]} {name} asked, {free[n]} free" for n in over)
+        failures.extend(f"{names[n]}: {used[n]} {name} asked, {free[n]} free" for n in over)
     return failures
 
 
@@ -194,8 +200,8 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
             sums.pop(-1, None)
             over = [d for d in sorted(sums) if sums[d] > limits[d]]
             return [f"weight {sums[d]} in domain {d} of {level!r}, at most {limits[d]}" for d in over]
-        case Follow() | Once():
-            return []  # all of them together, in `_follow` and in `_capacity`
+        case Balanced() | Follow() | Once():
+            return []  # a preference; all of them together, in `_follow` and in `_capacity`
         case _:
             raise UnsupportedRule(f"{type(rule).__name__}: this rule is not supported")
 

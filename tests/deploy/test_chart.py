@@ -45,10 +45,17 @@ def test_the_mounted_configuration_is_one_that_muster_reads():
     assert [rule["resourceNames"] for rule in lease] == [["other"]]
 
 
+def test_the_environment_is_given_to_the_process():
+    made = objects(helm.template('env=[{"name":"OTEL_EXPORTER_OTLP_ENDPOINT","value":"http://collector:4318"}]'))
+    [container] = made["Deployment", "muster"]["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "http://collector:4318"}]
+
+
 @pytest.mark.parametrize(
     ("value", "named"),
     [
         ("replica=3", "replica"),
+        ('env=["A=1"]', "env"),
         ("replicas=0", "replicas"),
         ('image={"repositry":"x"}', "repositry"),
         ('image.digest="sha256:12"', "digest"),

@@ -16,7 +16,7 @@ import pytest
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.fixtures import CRD_FOLDER
 from tests.deploy.rights import AUDIT, Right, Story, account, granted, used
-from tests.scenarios.planes import Scheduler
+from tests.scenarios.planes import OPERATORS, Scheduler
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 _GROUP = "scheduling.muster.sh"
@@ -25,6 +25,10 @@ SELDOM = {
     Right("get", "", "persistentvolumeclaims"): "after a write without an answer: tests/unit/binder/test_volumes.py",
     Right("get", "", "persistentvolumes"): "after a write without an answer: tests/unit/binder/test_volumes.py",
     Right("get", _GROUP, "bindrequests"): "after a write without an answer: tests/unit/cluster/test_writer.py",
+    Right("get", "batch", "jobs"): "on the way to an owner: tests/unit/controllers",
+    Right("get", "apps", "statefulsets"): "likewise",
+    Right("patch", _GROUP, "podgroups"): "where the owner of a group that was made for it changes: likewise",
+    Right("delete", _GROUP, "podgroups"): "where nobody needs a group that was made any more: likewise",
     Right("patch", _GROUP, "bindrequests"): "a new leader adopts them: tests/e2e/test_faults_kill.py",
     Right(
         "create", "authentication.k8s.io", "tokenreviews"
@@ -71,6 +75,7 @@ def test_every_right_is_used_and_no_other_is_asked_for(tmp_path: Path) -> None:
     flags = [f"--audit-policy-file={tmp_path / 'policy.yaml'}", f"--audit-log-path={log}"]
     with ControlPlane(api_flags=flags) as cluster:
         cluster.apply_crds(CRD_FOLDER)
+        cluster.apply_crds(OPERATORS)
         story = Story(cluster, "rights")
         scheduler = _scheduler(cluster, tmp_path, "rights", account(cluster, "rights"))
         story.set_up()
@@ -102,6 +107,7 @@ def test_every_right_is_used_and_no_other_is_asked_for(tmp_path: Path) -> None:
 def test_a_right_that_is_missing_is_named_and_the_rest_goes_on(
     real_control_plane: ControlPlane, tmp_path: Path, right: Right
 ) -> None:
+    real_control_plane.apply_crds(OPERATORS)
     name = f"rights-{granted().index(right)}"
     story = Story(real_control_plane, name)
     scheduler = _scheduler(real_control_plane, tmp_path, name, account(real_control_plane, name, right))

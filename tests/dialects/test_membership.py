@@ -147,3 +147,16 @@ def test_when_a_pod_was_bound_is_told_by_the_first_that_knows() -> None:
     scheduled["status"] = "False"
     assert bound(status, nodeName="n") == 3.0
     assert bound({}, nodeName="n") == 1.0
+
+
+@pytest.mark.parametrize(
+    ("annotations", "field"),
+    [
+        ({"kai.scheduler/segment-size": "2"}, "kai.scheduler/segment-topology-required-placement"),
+        ({"kai.scheduler/segment-topology-required-placement": "rack"}, "kai.scheduler/segment-size"),
+        ({"kueue.x-k8s.io/podset-slice-size": "2"}, "kueue.x-k8s.io/podset-slice-required-topology"),
+        ({"kueue.x-k8s.io/podset-slice-required-topology": "rack"}, "kueue.x-k8s.io/podset-slice-size"),
+    ],
+)
+def test_of_segments_what_is_missing_beside_a_size_or_a_level_is_named(annotations: dict[str, str], field: str) -> None:
+    assert [problem.field for problem in decode(annotations=annotations).problems] == [f"metadata.annotations[{field}]"]

@@ -115,6 +115,27 @@ def test_the_story_of_queues_holds_in_under_a_minute_and_leaves_nothing(demo: De
     assert list(demo.scratch.iterdir()) == []
 
 
+@pytest.mark.parametrize("demo", [("--story", "racks")], indirect=True)
+def test_the_story_of_racks_holds_in_under_a_minute_and_leaves_nothing(demo: Demo) -> None:
+    started = time.monotonic()
+    code, out, err = demo.finish()
+    assert code == 0, out + err
+    assert time.monotonic() - started < 60
+    assert err == ""
+    for fact in (
+        "needs 4 example.com/gpu for 4 members in one rack; best rack",
+        "train waits whole, although 6 GPUs are free: the best rack is 1 short",
+        "ranks 0 and 1 are on worker-1, ranks 2 and 3 on worker-2",
+        "rank 0 is back on worker-1",
+        "they started together",
+        "train has rack-",
+        "The story held: 8 expectations",
+    ):
+        assert fact in out
+    assert demo.processes() == []
+    assert list(demo.scratch.iterdir()) == []
+
+
 def test_ctrl_c_ends_everything(demo: Demo) -> None:
     scheduler = demo.scheduler()
     demo.process.send_signal(signal.SIGINT)
@@ -143,9 +164,16 @@ async def test_without_a_scheduler_the_story_does_not_hold() -> None:
     assert "ok:" not in shown.getvalue()
 
 
-async def test_without_a_scheduler_the_story_of_queues_does_not_hold() -> None:
+@pytest.mark.parametrize(
+    ("story", "first"),
+    [
+        ("queues", r"all 8 pods of sweep run; seen: sweep-\S+ Pending"),
+        ("racks", r"both probes run; seen: probe-\S+ Pending"),
+    ],
+)
+async def test_without_a_scheduler_no_other_story_holds_either(story: str, first: str) -> None:
     shown = io.StringIO()
     async with Playground(nodes=worker_nodes(1, 4), crds=[CRDS]) as playground:
-        with pytest.raises(StoryBroken, match=r"all 8 pods of sweep run; seen: sweep-\S+ Pending"):
-            await tell_story(playground, PlainScreen(shown), STORIES["queues"], within=5.0)
+        with pytest.raises(StoryBroken, match=first):
+            await tell_story(playground, PlainScreen(shown), STORIES[story], within=5.0)
     assert "ok:" not in shown.getvalue()

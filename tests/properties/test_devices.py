@@ -223,8 +223,8 @@ def test_shares_do_not_add_up_over_devices():
     answer = place(one(DeviceAsk("gpu", 600), left=((400, 400), (500, 500))))
     assert not isinstance(answer, Placement)
     assert answer.proven
-    assert answer.binding is not None
-    assert (answer.binding.resource, answer.binding.needed, answer.binding.free) == ("gpu", 600, 1800)
+    assert answer.lacks.binding is not None
+    assert (answer.lacks.binding.resource, answer.lacks.binding.needed, answer.lacks.binding.free) == ("gpu", 600, 1800)
     assert ("devices",) in explain(one(DeviceAsk("gpu", 600), left=((400, 400), (500, 500))), answer).relaxations
 
 

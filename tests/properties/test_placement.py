@@ -41,7 +41,7 @@ def agrees(problem, answer, *, decides):
     if answer.proven:
         assert truth is None
     assert answer.proven or not decides
-    assert len(answer.needed) == len(answer.alone) == len(problem.demands)
+    assert len(answer.lacks.needed) == len(answer.lacks.alone) == len(problem.demands)
 
 
 @given(problems())

@@ -1,6 +1,7 @@
 """The form of a scenario file: what keys there are, and how a gang, a queue or a node becomes Kubernetes objects.
 
-Decided here: names, labels and defaults of rendered objects, in each dialect. Unknown keys are errors, so that a
+Decided here: names, labels and defaults of rendered objects, in each dialect. An owner is written as
+KIND.GROUP/NAME and is looked up when the object is put. Unknown keys are errors, so that a
 misspelt expectation cannot pass. Knows no API server.
 """
 
@@ -26,21 +27,23 @@ STEP_KEYS = {
 EXPECT_KEYS = {
     "within", "quiet", "bound", "pending", "gone", "placed", "same", "distinct", "spread", "evicted", "object",
     "condition", "events", "unwritten", "autoscaler", "metrics",
+    "count",
 }  # fmt: skip
 GANG_KEYS = {
     "name", "min", "queue", "priority", "preemptible", "count", "gpu", "cpu", "memory", "resources", "pods", "single",
     "node", "schedulerName", "topology", "subGroups", "muster", "volcano", "labels", "annotations", "spec", "gates",
-    "index",
+    "index", "owner",
 }  # fmt: skip
 ROLE_KEYS = {
     "role", "count", "gpu", "cpu", "memory", "resources", "names", "labels", "annotations", "spec", "subgroup", "node",
-    "gates", "priority", "index",
+    "gates", "priority", "index", "owner",
 }  # fmt: skip
 NODE_KEYS = {"name", "count", "cpu", "memory", "gpu", "pods", "labels", "taints", "unschedulable", "resources"}
 QUEUE_KEYS = {
     "name", "weight", "parent", "priority", "guarantee", "deserved", "limit", "reclaimable", "muster", "volcano",
 }  # fmt: skip
 GPU = "nvidia.com/gpu"
+PRESETS = Path(__file__).parents[2] / "config" / "presets"
 PRIORITIES = {"low": 10, "medium": 50, "high": 100}
 PRIORITY_CLASSES = {**PRIORITIES, **{f"p{n}": n for n in (0, *range(10, 101, 10), 125, 1000)}}
 POD_GROUP_LABEL = "scheduling.muster.sh/pod-group"
@@ -54,8 +57,8 @@ class BadScenario(ValueError):
 class Scenario:
     """One story; the values are those of the file.
 
-    config: keys of the scheduler's configuration. lag: resource -> seconds by which its watch is late. With either the
-    story has a scheduler of its own.
+    config: keys of the scheduler's configuration, those of a preset filled in. lag: resource -> seconds by which its
+    watch is late. With either the story has a scheduler of its own.
     """
 
     id: str
@@ -109,11 +112,20 @@ def load(path: Path) -> list[Scenario]:
                 skip=tuple(raw.get("skip", ())),
                 dialects=tuple(raw.get("dialects", ("muster", "volcano"))),
                 planes=tuple(raw.get("planes", ("embedded", "real"))),
-                config=raw.get("config", {}),
+                config=_configured(raw.get("config", {})),
                 lag=raw.get("lag", {}),
             )
         )
     return scenarios
+
+
+def _configured(config: Json) -> Json:
+    """Fill in the keys of a preset (`preset: NAME`, of config/presets); the names that are served stay the story's."""
+    if "preset" not in config:
+        return config
+    preset = yaml.safe_load((PRESETS / f"{config['preset']}.yaml").read_text())
+    kept = {key: value for key, value in preset.items() if key not in ("apiVersion", "kind", "schedulerNames")}
+    return kept | {key: value for key, value in config.items() if key != "preset"}
 
 
 # -- nodes and queues -------------------------------------------------------------------------------------------------
@@ -257,7 +269,10 @@ def _pod(name: str, gang: Json, role: Json, dialect: str, namespace: str, sched:
         if source.get("node"):
             spec["nodeName"] = source["node"]
     spec = _merge(_merge(spec, gang.get("spec", {})), role.get("spec", {}))
-    metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
+    metadata: Json = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
+    owner = role.get("owner", gang.get("owner"))
+    if owner:
+        metadata["ownerReferences"] = [owner]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

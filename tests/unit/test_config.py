@@ -118,7 +118,43 @@ def test_volcanos_configuration_is_taken_over_and_what_is_left_out_is_said() -> 
     assert config.scheduler_names == ("volcano", "muster")
     assert any('"drf"' in warning for warning in config.warnings)
     assert any('"backfill"' in warning for warning in config.warnings)
-    assert any("arguments of binpack" in warning for warning in config.warnings)
+    assert config.tiers[1][2].weight == 10
+    assert "configurations: left out, it has no counterpart here" in config.warnings
+    assert any(warning.startswith("tiers[0].plugins[1].enablePreemptable:") for warning in config.warnings)
+    assert not any("enableJobOrder" in warning for warning in config.warnings), "on is what it is here"
+
+
+def test_volcanos_arguments_of_binpack_and_nodeorder_are_ours_by_other_names() -> None:
+    document = yaml.safe_load("""
+    actions: allocate
+    tiers:
+    - plugins:
+      - name: binpack
+        arguments:
+          binpack.weight: 5
+          binpack.cpu: 2
+          binpack.resources: example.com/gpu
+          binpack.resources.example.com/gpu: 7
+      - {name: nodeorder, arguments: {leastrequested.weight: 1, mostrequested.weight: 3, podaffinity.weight: 2}}
+    """)
+    config = parse(document, actions=ACTIONS, plugins=built_in().names())
+    packed, order = config.tiers[0][:2]
+    assert (packed.weight, packed.arguments) == (5, {"cpu": 2, "example.com/gpu": 7})
+    assert order.arguments == {"mostAllocated": 3}
+    assert [warning.split(":")[0] for warning in config.warnings] == [
+        "tiers[0].plugins[1].arguments.podaffinity.weight",
+        "tiers[0].plugins[1].arguments",
+    ]
+    built_in().build(config.tiers)
+
+
+def test_a_config_map_is_read_as_it_is_copied_from_a_cluster() -> None:
+    inner = {"volcano-scheduler.conf": "actions: allocate\ntiers: [{plugins: [{name: priority}]}]"}
+    content = yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": inner})
+    assert load_configuration(None, content=content.encode()).scheduler_names == ("volcano", "muster")
+    two = yaml.safe_dump({"kind": "ConfigMap", "data": {"a": "", "b": ""}})
+    with pytest.raises(ConfigError, match="data: a ConfigMap must have one entry"):
+        load_configuration(None, content=two.encode())
 
 
 def test_volcanos_predicates_are_several_plugins_here() -> None:

@@ -60,10 +60,31 @@ def test_pieces_that_are_too_small_in_an_empty_domain_are_not_told_as_short() ->
     assert "; the largest, r1, has 6; 2 of 3 members would fit in r1 when empty; 1 node" in sentence(told(w, "g"))
 
 
-def test_of_members_of_several_kinds_no_sum_is_told_as_what_fits() -> None:
+def test_of_members_of_several_kinds_those_are_told_that_fit_together() -> None:
     w = racks(r1=(3, 3), none=(2,))
     gang(w, "g", RACK, (2, 3), (2, 1))
-    assert "; the largest, r1, has 6, 2 short; 1 node with room is in no rack" in sentence(told(w, "g"))
+    assert "; the largest, r1, has 6, 2 short; 3 of 4 members would fit in r1 when empty; 1 node" in sentence(
+        told(w, "g")
+    )
+
+
+def test_where_no_sum_is_short_it_is_told_how_many_fit() -> None:
+    w = World(config=with_plugins(["gang", "predicates", "topology"]))
+    for number in range(4):
+        w.node(f"n{number}", gpu=2, cpu=8, labels={"rack": f"r{number // 2}"})
+    group = w.group("g", 5, topology=RACK, roles={"m": 1, "w": 4})
+    w.pod("m", shape(cpu=8), namespace="ns", group=group.key, role="m")
+    for number in range(4):
+        w.pod(f"w{number}", shape(gpu=1, cpu=1), namespace="ns", group=group.key, role="w")
+    assert sentence(told(w, "g")).endswith("; 4 of 5 members would fit in r0 when empty, 4 in r1")
+
+
+def test_of_domains_that_hold_as_many_the_roomiest_is_the_best() -> None:
+    w = racks(r0=(4, 4), r1=(3,))
+    w.running("x", "r0-0", shape(gpu=2))
+    w.running("y", "r0-1", shape(gpu=2))
+    gang(w, "g", RACK, (1, 3), (2, 1))
+    assert "; best rack r0 has 4, 1 short; 2 of 3 members would fit in r0, 2 in r1" in sentence(told(w, "g"))
 
 
 def test_members_of_several_roles_are_not_called_members_of_one() -> None:

@@ -335,11 +335,12 @@ def test_what_is_missing_names_the_part(
     assert says in sentence(told(w, "g"))
 
 
-def test_a_pod_in_two_parts_stops_its_group_and_nobody_else() -> None:
+@pytest.mark.parametrize("dialect", ["muster", "volcano"])
+def test_a_pod_in_two_parts_stops_its_group_and_nobody_else(dialect: str) -> None:
     w = racks(world(), (8,))
     every = LabelSelector((Requirement("app", "Exists"),))
     parts = (SubGroup("a", 1, selector=every, field="spec.subGroups[0]"), SubGroup("b", 1, selector=every, field="f"))
-    group = w.group("g", 1, **tree(*parts))
+    group = w.group("g", 1, dialect=dialect, **tree(*parts))
     members(w, group, "x", 1, labels=(("app", "y"),))
     w.gang("other", 2)
     w.session()
@@ -347,6 +348,35 @@ def test_a_pod_in_two_parts_stops_its_group_and_nobody_else() -> None:
     verdict = told(w, "g")
     assert (verdict.code, verdict.fact("field")) == (Code.MISCONFIGURED, "f")
     assert "pod x-0 is in two sub-groups: spec.subGroups[0] (a) and f (b)" in str(verdict.fact("message"))
+
+
+@pytest.mark.parametrize("minimum", [0, 1])
+def test_a_selector_that_matches_no_pod_is_named_whether_the_group_runs_or_waits(minimum: int) -> None:
+    w = racks(world(), (8,))
+    typo = LabelSelector((Requirement("app", "In", ("w",)),))
+    parts = (SubGroup("a", 1), SubGroup("b", minimum, selector=typo, field="spec.subGroups[1]"))
+    group = w.group("g", 1, **tree(*parts))
+    members(w, group, "a", 1, labels=(("app", "x"),))
+    w.session()
+    if minimum:
+        assert sentence(told(w, "g")).endswith(
+            "0 of 1 member of sub-group b exists; spec.subGroups[1].selector matches no pod"
+        )
+        return
+    w.carry_out()
+    w.session(later=10)
+    said = w.status("g")
+    assert said is not None
+    assert said.verdict is not None
+    assert (said.phase, said.verdict.fact("field")) == ("Running", "spec.subGroups[1].selector")
+    assert sentence(said.verdict) == "Misconfigured: spec.subGroups[1].selector: matches no pod"
+    members(w, group, "late", 1, labels=(("app", "w"),))
+    w.session(later=10)
+    w.carry_out()
+    w.session(later=10)
+    said = w.status("g")
+    assert said is not None
+    assert (said.phase, said.verdict) == ("Running", None)
 
 
 def test_members_that_straddle_racks_are_left_alone_and_nobody_joins_them() -> None:
@@ -360,6 +390,73 @@ def test_members_that_straddle_racks_are_left_alone_and_nobody_joins_them() -> N
     w.session(later=1)
     assert w.placed == {}
     assert "its running members are in several (r0, r1)" in sentence(told(w, "g"))
+
+
+def test_nodes_without_the_label_are_told_as_such_where_members_run() -> None:
+    w = racks(world(), (1,), (1,))
+    w.node("u", gpu=4)
+    members(w, w.group("g", 6, topology=TopologyWish(preferred="rack")), "", 6)
+    w.session()
+    w.carry_out()
+    w.session(later=1)
+    said = w.status("g")
+    assert said is not None
+    assert (said.nodes, said.domains) == (3, (("rack", ("r0", "r1", "unlabelled")),))
+
+
+def test_a_node_without_the_label_takes_nobody_who_wants_a_rack_for_itself() -> None:
+    w = racks(world(), (2,))
+    w.node("u", gpu=8)
+    alone = TopologyWish(exclusive="rack")
+    members(w, w.group("a", 2, topology=alone), "a", 2)
+    group = w.group("b", 1, **tree(SubGroup("x", 1, topology=alone), SubGroup("y", 1, topology=alone)))
+    members(w, group, "x", 1)
+    members(w, group, "y", 1)
+    w.session()
+    assert w.placed == {"a-0": "r0-0", "a-1": "r0-0"}
+    assert told(w, "b").code is Code.TOPOLOGY
+
+
+@pytest.mark.parametrize("least", [1, 2])
+def test_a_level_that_no_node_has_keeps_only_those_waiting_who_need_it(least: int) -> None:
+    w = racks(world(), (8,))
+    typo = TopologyWish(required="rak", field="spec.subGroups[0].topology.required")
+    parts = (SubGroup("a", 1, topology=typo), SubGroup("b", 3), SubGroup("c", 3))
+    group = w.group("g", 1, **tree(*parts, least=least))
+    members(w, group, "a", 1)
+    members(w, group, "b", 3)
+    w.session()
+    assert sorted(w.placed) == (["b-0", "b-1", "b-2"] if least == 1 else [])
+    if least == 1:
+        w.carry_out()
+        w.session(later=1)
+        assert w.placed == {}
+    assert sentence(told(w, "g")).startswith("BadConstraints: spec.subGroups[0].topology.required: no node has the")
+    members(w, group, "c", 3)
+    w.session(later=10)
+    assert sorted(w.placed) == (["c-0", "c-1", "c-2"] if least == 1 else ["b-0", "b-1", "b-2", "c-0", "c-1", "c-2"])
+    w.carry_out()
+    w.node("late", gpu=1, labels={"rak": "x"})
+    w.session(later=10)
+    assert w.placed == {"a-0": "late"}
+
+
+def test_a_lost_member_that_has_no_room_does_not_keep_other_parts_from_starting() -> None:
+    w = racks(world(), (2,), (2,))
+    group = w.group("g", 1, **tree(SubGroup("a", 2, topology=RACK), SubGroup("b", 2, topology=RACK), least=1))
+    members(w, group, "a", 2)
+    w.session()
+    w.carry_out()
+    w.session(later=1)
+    home = next(pod.node for pod in w.pods.values() if pod.name == "a-1")
+    w.drop_pod("a-1")
+    w.running("hog", home)
+    w.pod("late", namespace="ns", group=group.key, role="a", index=1)
+    members(w, group, "b", 2)
+    w.session(later=10)
+    other = {"r0-0": "r1-0", "r1-0": "r0-0"}[home]
+    assert w.placed == {"b-0": other, "b-1": other}
+    assert told(w, "g").code is Code.RESOURCES
 
 
 def test_at_most_so_many_racks_counts_those_where_members_run() -> None:

@@ -11,12 +11,12 @@ from click.testing import Result
 from PIL import Image
 from typer.testing import CliRunner
 
-from scheduler.cli.heatmap import colour
 from scheduler.cli.main import app
 from scheduler.config import SchedulerConfiguration
 from scheduler.model.decisions import Decisions
 from scheduler.model.nodes import HOSTNAME
 from scheduler.model.topology import HyperNodeMember
+from scheduler.observe.heatmap import colour
 from scheduler.sim import replay
 from tests.unit.framework.world import GPU, World, shape
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from scheduler.placement import (
     AtMostDomains,
+    Balanced,
     Demand,
     NodeView,
     Part,
@@ -48,7 +49,7 @@ THREE = racks([4, 4, 4, 4, 2, 4, 1, 0, 2])
 def test_balanced_pods_are_even_over_as_few_racks_as_hold_them():
     packed = place(PlacementProblem(THREE, (pods("w", 16),), (Within("rack", False),)))
     assert per_rack(packed) == {0: 12, 1: 4}
-    balanced = place(PlacementProblem(THREE, (pods("w", 16),), balance="rack"))
+    balanced = place(PlacementProblem(THREE, (pods("w", 16),), (Balanced("rack"),)))
     assert per_rack(balanced) == {0: 8, 1: 8}
 
 

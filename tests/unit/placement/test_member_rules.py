@@ -92,7 +92,7 @@ def test_four_members_that_repel_each_other_do_not_fit_on_three_nodes():
     view = nodes(*[(8, 100)] * 3)
     answer = place(problem(view, [pods("w", 4, gpu=1)], Repel(NODE, (0,), (0,))))
     assert isinstance(answer, Infeasible)
-    assert (answer.proven, answer.placeable) == (True, 3)
+    assert (answer.proven, answer.lacks.placeable) == (True, 3)
     assert len(where(place(problem(view, [pods("w", 3, gpu=1)], Repel(NODE, (0,), (0,)))))) == 3
 
 
@@ -144,7 +144,7 @@ def test_a_full_zone_holds_the_others_back():
     assert (answer.total, answer.optimal) == (10, True)
     assert where(answer) == {0: 4, 1: 4, 2: 2}
     refused = place(problem(view, [pods("w", 11, gpu=1)], even))
-    assert (refused.proven, refused.placeable) == (True, 10)
+    assert (refused.proven, refused.lacks.placeable) == (True, 10)
 
 
 def test_a_zone_that_may_not_take_them_does_not_count_unless_its_nodes_are_eligible():
@@ -181,7 +181,7 @@ def test_without_the_first_pod_rule_somebody_must_be_there():
 def test_nobody_starts_a_zone_of_its_own_beside_pods_that_are_there():
     view = nodes((2, 100), (9, 100), zone=["a", "b"])
     refused = place(problem(view, [pods("w", 3, gpu=1)], follow((0,), (0,), present=(1, 0))))
-    assert (refused.proven, refused.placeable) == (True, 2)
+    assert (refused.proven, refused.lacks.placeable) == (True, 2)
 
 
 def test_nodes_without_the_label_host_no_follower():

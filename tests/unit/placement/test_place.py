@@ -96,6 +96,12 @@ def test_a_preferred_domain_that_is_too_small_gives_way_to_few_domains():
     assert where(answer) == {0: 2, 3: 2, 4: 2, 5: 2}
 
 
+def test_a_preference_that_gains_nothing_costs_no_node():
+    view = nodes((4, 100), (1, 100), rack=[None, "a"])
+    assert where(place(problem(view, [pods("w", 2, gpu=1)], Within("rack", hard=False)))) == {0: 2}
+    assert where(place(problem(view, [pods("w", 5, gpu=1)], Within("rack", hard=False)))) == {0: 4, 1: 1}
+
+
 def test_a_preferred_rack_is_sought_inside_the_required_block():
     view = nodes(
         *[(2, 100)] * 4, (4, 100), (4, 100),
@@ -248,15 +254,15 @@ def test_a_refusal_has_numbers():
     answer = place(problem(view, [pods("w", 4, gpu=1)]))
     assert isinstance(answer, Infeasible)
     assert answer.proven
-    assert answer.binding == Shortage("gpu", needed=4, free=3, largest=2)
-    assert (answer.needed, answer.alone, answer.placeable) == ((4,), (3,), 3)
+    assert answer.lacks.binding == Shortage("gpu", needed=4, free=3, largest=2)
+    assert (answer.lacks.needed, answer.lacks.alone, answer.lacks.placeable) == ((4,), (3,), 3)
     assert answer.short == (0,)
 
 
 def test_a_refusal_names_the_best_domain():
     view = nodes((2, 100), (1, 100), (2, 100), rack=["a", "b", "b"])
     answer = place(problem(view, [pods("w", 4, gpu=1)], Within("rack")))
-    assert (answer.best.level, answer.best.name, answer.best.alone) == ("rack", "b", (3,))
+    assert (answer.lacks.best.level, answer.lacks.best.name, answer.lacks.best.alone) == ("rack", "b", (3,))
 
 
 def test_minimums_against_limits_are_refused_as_rules():

@@ -13,7 +13,7 @@ from math import ceil, sqrt
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from scheduler.cli.topology_view import Domain, Picture
+from scheduler.model.floorplan import Domain, Picture
 from scheduler.model.quantity import format_amount
 
 CELL, GAP, PAD, LINE, FONT = 12, 2, 6, 16, 11
@@ -24,6 +24,8 @@ _LETTER = 6.2
 _RAMP = ((255, 255, 229), (254, 227, 145), (254, 153, 41), (204, 76, 2), (102, 37, 6))
 _BARRED, _NOTHING, _FRAME, _INK = "#b8bcc4", "#f4f5f7", "#8a919e", "#1f2430"
 _SHADES = ("#ffffff", "#f3f5f8", "#e6eaf0")
+LOADS = 8
+"""Tones of a node, beside that of one with everything free."""
 
 
 class NoPng(Exception):
@@ -32,7 +34,11 @@ class NoPng(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle; the title is what is shown when the pointer rests on it."""
+    """A rectangle; the title is what is shown when the pointer rests on it.
+
+    tone: what the fill stands for, where colours are chosen elsewhere: "depth-0" to "depth-2" for domains, for nodes
+    "load-0" (all free) to "load-8" (nothing free), "barred" and "none".
+    """
 
     x: float
     y: float
@@ -41,6 +47,7 @@ class Box:
     fill: str
     line: str = ""
     title: str = ""
+    tone: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,22 +95,49 @@ def colour(total: int, free: int, *, barred: bool) -> str:
     return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
+def tone(total: int, free: int, *, barred: bool) -> str:
+    """The tone of a node; see `Box`. Only what is wholly free, or wholly in use, has the first or the last."""
+    if total <= 0:
+        return "none"
+    if barred:
+        return "barred"
+    used = total - free
+    return f"load-{LOADS if free <= 0 else min(LOADS - 1, ceil(LOADS * used / total))}"
+
+
+def plan(picture: Picture, depth: int | None = None) -> Drawing:
+    """Return the boxes without the head; depth as in `draw`."""
+    placed, width, height = _placed(picture, depth, 0.0)
+    parts: list[Box | Text] = []
+    for x, y, block in placed:
+        _put(parts, picture, block, x, y)
+    return Drawing(max(1, ceil(width)), max(1, ceil(height)), tuple(parts))
+
+
 def draw(picture: Picture, depth: int | None = None) -> Drawing:
     """Return the drawing. depth: how many levels get boxes; None: all but those of single nodes."""
-    if depth is None:
-        depth = max((one.level + 1 for one in picture.walk(len(picture.levels)) if one.room.nodes > 1), default=0)
-    blocks = [_block(one, depth) for one in picture.domains]
-    if picture.unlabelled_nodes and _loose(picture):
-        blocks.append(_grid("unlabelled", _loose(picture), 0))
     words = _head(picture)
     wide = max(len(one.text) * _LETTER * one.size / FONT for one in words if isinstance(one, Text))
-    placed, width, height = _flow(blocks, wide)
+    placed, width, height = _placed(picture, depth, wide)
     head = 3 * LINE + 2 * PAD + LINE * len(picture.levels)
     width = max(width, wide)
     parts: list[Box | Text] = [Box(0, 0, width + 2 * PAD, height + head + 2 * PAD, "#ffffff"), *words]
     for x, y, block in placed:
         _put(parts, picture, block, x + PAD, y + head)
     return Drawing(ceil(width + 2 * PAD), ceil(height + head + 2 * PAD), tuple(parts))
+
+
+def _placed(
+    picture: Picture, depth: int | None, wide: float
+) -> tuple[tuple[tuple[float, float, _Block], ...], float, float]:
+    """Place the domains, in rows of at least this width."""
+    if depth is None:
+        depth = max((one.level + 1 for one in picture.walk(len(picture.levels)) if one.room.nodes > 1), default=0)
+    blocks = [_block(one, depth) for one in picture.domains]
+    loose = _loose(picture)
+    if loose:
+        blocks.append(_grid("unlabelled", loose, 0))
+    return _flow(blocks, wide)
 
 
 def _loose(picture: Picture) -> tuple[int, ...]:
@@ -152,15 +186,16 @@ def _flow(blocks: Sequence[_Block], wide: float = 0.0) -> tuple[tuple[tuple[floa
 
 
 def _put(parts: list[Box | Text], picture: Picture, block: _Block, x: float, y: float) -> None:
-    shade = _SHADES[min(block.depth, len(_SHADES) - 1)]
-    parts.append(Box(x, y, block.width, block.height, shade, _FRAME, block.name))
+    depth = min(block.depth, len(_SHADES) - 1)
+    parts.append(Box(x, y, block.width, block.height, _SHADES[depth], _FRAME, block.name, f"depth-{depth}"))
     parts.append(Text(x + PAD, y + PAD + FONT, block.name))
     for dx, dy, node in block.cells:
         name, total, free, barred = picture.nodes[node]
         said = f"{name}: {_amount(picture, free)} of {_amount(picture, total)} {picture.resource} free"
         fill = colour(total, free, barred=barred)
         title = said + (", cordoned" if barred else "")
-        parts.append(Box(x + PAD + dx, y + PAD + LINE + dy, CELL, CELL, fill, _FRAME, title))
+        told = tone(total, free, barred=barred)
+        parts.append(Box(x + PAD + dx, y + PAD + LINE + dy, CELL, CELL, fill, _FRAME, title, told))
     for dx, dy, inner in block.blocks:
         _put(parts, picture, inner, x + PAD + dx, y + PAD + LINE + dy)
 

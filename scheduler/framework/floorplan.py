@@ -9,90 +9,16 @@ do). Nothing here prints.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.session import Session
-from scheduler.framework.topology_tree import TopologyFault, TopologyTree, TreeLevel
+from scheduler.framework.topology_tree import TopologyTree, TreeLevel
+from scheduler.model.floorplan import Domain, Largest, Picture, Room
 
 Ints = NDArray[np.int64]
-ORDINARY = ("cpu", "memory", "ephemeral-storage")
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Sums over some nodes: how many, how many of them whole, and of the resource what they have and what is free."""
-
-    nodes: int
-    whole: int
-    total: int
-    free: int
-
-
-@dataclass(frozen=True, slots=True)
-class Largest:
-    """The largest gang in one domain: of whole nodes and of units of the resource, with the first domain that holds it
-    ("" where none holds any)."""
-
-    nodes: int
-    nodes_in: str
-    units: int
-    units_in: str
-
-
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """A domain with what is inside it. level: its number in `Picture.levels`."""
-
-    level: int
-    name: str
-    room: Room
-    inside: tuple[Domain, ...] = ()
-    members: tuple[int, ...] = ()
-    """Rows of its nodes that are in no domain inside it."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Picture:
-    """A topology. levels: widest first, each with how many domains it has and the largest gang.
-
-    nodes: of each node its name, what it has, what is free, and whether nothing may be put there.
-    """
-
-    name: str
-    dialect: str
-    resource: str
-    levels: tuple[tuple[str, int, Largest], ...]
-    domains: tuple[Domain, ...]
-    everything: Room
-    unlabelled: Room
-    unlabelled_nodes: tuple[int, ...]
-    nodes: tuple[tuple[str, int, int, bool], ...]
-    faults: tuple[TopologyFault, ...]
-
-    def depth(self, rows: int) -> int:
-        """How many levels can be shown in so many rows; at least one."""
-        shown, count = 0, 0
-        for _, domains, _ in self.levels:
-            count += domains
-            if count > rows and shown:
-                break
-            shown += 1
-        return shown
-
-    def walk(self, depth: int) -> Iterator[Domain]:
-        """Yield the domains of the first levels, each before those inside it."""
-        yield from _walk(self.domains, depth)
-
-
-def _walk(domains: Sequence[Domain], depth: int) -> Iterator[Domain]:
-    for one in domains:
-        if one.level < depth:
-            yield one
-            yield from _walk(one.inside, depth)
 
 
 def main_resource(session: Session) -> str:

@@ -1,0 +1,95 @@
+"""A balanced layout, from objects to placements: at the start, of sub-groups, and of members that come later."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from scheduler.model.groups import SubGroup
+from scheduler.model.wishes import TopologyWish
+from tests.unit.framework.world import World, shape, with_plugins
+
+EVEN = TopologyWish(balanced="rack")
+
+
+def world(*sizes: int) -> World:
+    w = World(config=with_plugins(["gang", "predicates", "topology"]))
+    for number, gpu in enumerate(sizes):
+        w.node(f"n{number}", gpu=gpu, labels={"rack": f"r{number}"})
+    return w
+
+
+def start(w: World, count: int, minimum: int, wish: TopologyWish = EVEN) -> None:
+    group = w.group("g", minimum, topology=wish)
+    for number in range(count):
+        w.member(group, number)
+    for _ in range(3):
+        w.session(later=1)
+        w.carry_out()
+
+
+def held(w: World, prefix: str = "g") -> list[int]:
+    nodes = (pod.node for pod in w.pods.values() if pod.node and pod.name.startswith(prefix))
+    return sorted(Counter(nodes).values())
+
+
+def test_the_minimum_is_even_and_what_comes_later_keeps_it_so() -> None:
+    w = world(20, 15, 15)
+    start(w, 22, 22)
+    assert held(w) == [11, 11]
+    group = w.groups["muster/ns/g"]
+    for number in range(22, 26):
+        w.member(group, number)
+    w.session(later=1)
+    w.carry_out()
+    assert held(w) == [13, 13]
+
+
+def test_few_domains_come_before_even_ones() -> None:
+    w = world(8, 5, 4, 4)
+    start(w, 12, 12)
+    assert held(w) == [5, 7], "three would be even"
+    w = world(8, 5, 5, 5)
+    start(w, 13, 13)
+    assert held(w) == [5, 8]
+
+
+def test_each_sub_group_is_even_for_itself() -> None:
+    w = world(6, 6, 4, 4)
+    parts = (SubGroup("a", 7, topology=EVEN), SubGroup("b", 8, topology=EVEN))
+    group = w.group("g", 15, subgroups=parts)
+    for role, count in (("a", 7), ("b", 8)):
+        for number in range(count):
+            w.pod(f"{role}{number}", shape(gpu=1), group=group.key, role=role, index=number)
+    w.session()
+    w.carry_out()
+    assert held(w, "a") == [3, 4]
+    assert held(w, "b") == [4, 4]
+    w.session(later=1)
+    status = w.status("g")
+    assert status is not None
+    assert [(one.level, one.subgroup, sum(count for _, count in one.members)) for one in status.layout] == [
+        ("rack", "a", 7),
+        ("rack", "b", 8),
+    ]
+
+
+def test_a_lost_member_goes_where_its_domain_is_behind() -> None:
+    w = world(10, 10)
+    start(w, 12, 12)
+    assert held(w) == [6, 6]
+    lost = [pod for pod in w.pods.values() if pod.index in (0, 1)]
+    for pod in lost:
+        w.drop_pod(pod.name)
+    w.session(later=1)
+    group = w.groups["muster/ns/g"]
+    for pod in lost:
+        w.pod(f"g-again-{pod.index}", shape(gpu=1), group=group.key, index=pod.index)
+    w.session(later=1)
+    w.carry_out()
+    assert held(w) == [6, 6]
+
+
+def test_nobody_waits_for_it() -> None:
+    w = world(3, 1)
+    start(w, 4, 4)
+    assert held(w) == [1, 3]
