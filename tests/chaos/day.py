@@ -122,7 +122,7 @@ class Day:
     async def prepare(self) -> None:
         """Make what the day begins with."""
         base = "/apis/scheduling.k8s.io/v1/priorityclasses"
-        for name, value in (("chaos-low", 10), ("chaos-high", 1000)):
+        for name, value in (("chaos-low", 10), ("chaos-high", 90)):
             await self.api.request("POST", base, {"metadata": {"name": name}, "value": value})
         for name, (deserved, limit) in plan.QUEUES.items():
             spec = {"resources": {GPU: {"deserved": deserved, "limit": limit}}}

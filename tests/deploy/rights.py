@@ -236,10 +236,11 @@ class Story:
             "metadata": {"name": "job", "annotations": {"scheduling.muster.sh/min-member": "2"}}, "spec": job,
         }  # fmt: skip
         self._create(f"/apis/batch/v1/namespaces/{self.namespace}/jobs", body)
-        owner = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}, "spec": {}}
+        owner: Json = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "ray"}}
+        owner["spec"] = {"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"groupName": "w", "replicas": 1}]}
         made = self._rest.create(f"/apis/ray.io/v1/namespaces/{self.namespace}/rayclusters", owner)
         above = {key: owner[key] for key in ("apiVersion", "kind")} | {"name": "ray", "uid": made["metadata"]["uid"]}
-        self._pods("ray", 1, ownerReferences=[{**above, "controller": True}])
+        self._pods("ray", 2, ownerReferences=[{**above, "controller": True}])
         for claim in ("data", "made"):
             volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}]
             self._pods(claim, 1, spec={"volumes": volumes})

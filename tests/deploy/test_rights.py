@@ -36,6 +36,11 @@ SELDOM = {
     Right("create", "authorization.k8s.io", "subjectaccessreviews"): "likewise",
     Right("patch", "scheduling.volcano.sh", "podgroups/status"): "where its definition has that subresource",
     Right("list", "apiextensions.k8s.io", "customresourcedefinitions"): "where the server has no streaming list",
+    **{
+        Right(verb, "kubeflow.org", plural): "a kind that the story does not install, read like tfjobs"
+        for verb in ("list", "watch")
+        for plural in ("xgboostjobs", "paddlejobs", "jaxjobs")
+    },
 }
 """What a story without accidents does not use, and where it is used."""
 BY_MANY = {
