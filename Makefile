@@ -32,11 +32,11 @@ check: setup ## Lint, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check controlplane ## Everything that an issue needs before it lands: unit, properties, scenarios, contract, real API server
+test: check controlplane browser ## Everything that an issue needs before it lands: unit, properties, scenarios, contract, real API server
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not slow and not kubelet and not alone"
 	$(PYTEST) -m "(kubelet or alone) and not slow"
 
-test-all: check controlplane ## test on new random examples, and what takes longer
+test-all: check controlplane browser ## test on new random examples, and what takes longer
 	EXPLORE=1 $(PYTEST) -n $(WORKERS) --dist loadgroup -m "not kubelet and not alone"
 	EXPLORE=1 $(PYTEST) -m "kubelet or alone"
 
@@ -46,6 +46,10 @@ controlplane: setup ## Build the real control plane and helm for tests (cached o
 	@$(BIN)/python -m tests.controlplane.oracle
 	@$(BIN)/python -m tests.deploy.helm build
 	@$(BIN)/python -m tests.deploy.prometheus build
+
+.PHONY: browser
+browser: setup ## Install Chromium for tests of the page (as root on Debian; else say how)
+	@$(BIN)/python -m tests.e2e.browser
 
 CASES ?= 20000
 GANGS ?= 2000

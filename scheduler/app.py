@@ -12,6 +12,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,9 @@ if TYPE_CHECKING:  # both processes import what they need when they need it: sta
     import socket
     import subprocess
 
+    from scheduler.framework.session import Session
     from scheduler.loop import Sessions
+    from scheduler.web.asking import Desk
 
 log = structlog.get_logger("muster.app")
 
@@ -109,6 +112,20 @@ def make_sessions(config: SchedulerConfiguration) -> Sessions:
     return Made(config, registry)
 
 
+class Describer:
+    """Answers what the page asks about a session; what is needed for it is imported when somebody first looks."""
+
+    def __init__(self) -> None:
+        self._desk: Desk | None = None
+
+    def __call__(self, session: Session, actions: Sequence[str], view: str, arguments: Mapping[str, str]) -> bytes:
+        if self._desk is None:
+            from scheduler.web.asking import Desk
+
+            self._desk = Desk()
+        return self._desk.answer(session, actions, view, arguments)
+
+
 def parse_saved(data: bytes) -> SchedulerConfiguration:
     return msgspec.json.decode(data, type=SchedulerConfiguration)
 
@@ -126,7 +143,7 @@ def run_brain(descriptor: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the io process ends us in order
     link = BrainLink.from_descriptor(descriptor)
     gc.set_threshold(50_000, 20, 50)
-    Loop(link, config, make_sessions, parse_saved, when_idle=_warm_up).run()
+    Loop(link, config, make_sessions, parse_saved, when_idle=_warm_up, describe=Describer()).run()
     return 0
 
 

@@ -88,6 +88,25 @@ class BinderConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnerKindConfig:
+    """A kind whose pods start together: so many of them as the integers at some paths of its spec add up to."""
+
+    group: str
+    version: str
+    kind: str
+    resource: str
+    minimum: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupingConfig:
+    """Whether PodGroups are made for owners that state none, and kinds of owners beside those that are known."""
+
+    enabled: bool = True
+    owners: tuple[OwnerKindConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerConfiguration:
     """The whole configuration; every field has the default that `config/default.yaml` shows."""
 
@@ -107,6 +126,7 @@ class SchedulerConfiguration:
     client_connection: ConnectionConfig = ConnectionConfig()
     leader_election: ElectionConfig = ElectionConfig()
     binder: BinderConfig = BinderConfig()
+    grouping: GroupingConfig = GroupingConfig()
     health_address: str = "127.0.0.1:8080"
     log_format: str = "auto"
     seed: int = 0
@@ -293,6 +313,38 @@ def _binder(value: object) -> BinderConfig:
     )
 
 
+_PATH = re.compile(r"spec(\.[A-Za-z0-9_-]+(\[\*\])?)*\.[A-Za-z0-9_-]+")
+
+
+def _grouping(value: object) -> GroupingConfig:
+    raw = _mapping("grouping", value, ["enabled", "owners"])
+    base = GroupingConfig()
+    owners = raw.get("owners") or []
+    if not isinstance(owners, list):
+        raise ConfigError("grouping.owners", "must be a list")
+    found = tuple(_owner_kind(f"grouping.owners[{i}]", one) for i, one in enumerate(owners))
+    return GroupingConfig(enabled=_bool("grouping.enabled", raw.get("enabled", base.enabled)), owners=found)
+
+
+def _owner_kind(where: str, value: object) -> OwnerKindConfig:
+    raw = _mapping(where, value, ["apiVersion", "kind", "resource", "minimum"])
+    group, _, version = _text(f"{where}.apiVersion", raw.get("apiVersion")).rpartition("/")
+    paths = raw.get("minimum")
+    if not isinstance(paths, list) or not paths:
+        raise ConfigError(f"{where}.minimum", 'must be a non-empty list of paths such as "spec.replicas"')
+    for i, path in enumerate(paths):
+        if not _PATH.fullmatch(_text(f"{where}.minimum[{i}]", path)):
+            wish = 'must be a path of a number such as "spec.replicas" or "spec.roles[*].replicas"'
+            raise ConfigError(f"{where}.minimum[{i}]", f"{wish}, is {path!r}")
+    return OwnerKindConfig(
+        group=group,
+        version=version,
+        kind=_text(f"{where}.kind", raw.get("kind")),
+        resource=_text(f"{where}.resource", raw.get("resource")),
+        minimum=tuple(paths),
+    )
+
+
 _KEYS = (
     "apiVersion",
     "kind",
@@ -306,6 +358,7 @@ _KEYS = (
     "clientConnection",
     "leaderElection",
     "binder",
+    "grouping",
     "healthAddress",
     "logFormat",
     "seed",
@@ -349,6 +402,7 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
         client_connection=_connection(raw.get("clientConnection")),
         leader_election=_election(raw.get("leaderElection")),
         binder=_binder(raw.get("binder")),
+        grouping=_grouping(raw.get("grouping")),
         health_address=parse_address("healthAddress", raw.get("healthAddress", base.health_address)),
         log_format=_choice("logFormat", raw.get("logFormat", base.log_format), LOG_FORMATS),
         seed=_integer("seed", raw.get("seed", base.seed), low=0),

@@ -22,6 +22,7 @@ import structlog
 
 from scheduler.app import (
     BrainProcess,
+    Describer,
     RunOptions,
     load_configuration,
     make_sessions,
@@ -46,12 +47,17 @@ from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer, passing
 from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.config_file import ConfigFile
+from scheduler.controllers import watched
+from scheduler.controllers.grouping import Grouping
+from scheduler.dialects import owners
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
 from scheduler.observe.health import Health
 from scheduler.observe.metrics import Metrics
 from scheduler.observe.tracing import from_environment
+from scheduler.web.port import Page, digest
+from scheduler.web.site import Status
 
 log = structlog.get_logger("muster.io")
 RELOAD_PERIOD = 2.0
@@ -61,6 +67,7 @@ _FIXED = (
     "client_connection",
     "leader_election",
     "binder",
+    "grouping",
     "health_address",
     "log_format",
 )
@@ -150,8 +157,14 @@ class IoProcess:
             )
         )
         self._cache = cache = Cache()
+        self._grouping = self._group_pods() if config.grouping.enabled else None
         self._watches = Watches(
-            client, cache, DIALECTS, scheduler_names=config.scheduler_names, namespace=config.namespace
+            client,
+            cache,
+            DIALECTS,
+            scheduler_names=config.scheduler_names,
+            namespace=config.namespace,
+            **self._read_owners(),
         )
         election = config.leader_election
         self._elector: Any = (
@@ -170,6 +183,7 @@ class IoProcess:
         )
         self._writer = Writer(client, self._may_write, self._metrics, pressed=lambda: self._binder.depth > 0)
         self._link = self._start_brain()
+        self._page = Page(self._link.send, self._page_status)
         self._performer = Performer(
             self._writer,
             cache,
@@ -177,7 +191,7 @@ class IoProcess:
             explain,
             namespace=config.namespace,
             epoch=lambda: self._elector.epoch or 0,
-            send=self._link.send,
+            send=self._page.passing,
             meter=self._metrics,
             has_status=self._watches.has_status,
             deadline=config.binder.deadline,
@@ -206,6 +220,26 @@ class IoProcess:
             told=self._performer.evicted,
         )
 
+    def _group_pods(self) -> Grouping:
+        more = (
+            owners.by_paths(one.group, one.version, one.resource, one.kind, one.minimum)
+            for one in self._config.grouping.owners
+        )
+        return Grouping(
+            self._cache,
+            self._client,
+            owners.with_more(more),
+            following=lambda kind: watched.following(self._watches, kind),
+            may_write=self._may_write,
+            meter=self._metrics,
+        )
+
+    def _read_owners(self) -> dict[str, Any]:
+        grouping = self._grouping
+        if grouping is None:
+            return {}
+        return {"pods": grouping, "jobs": watched.jobs(self._cache, grouping), "beside": watched.beside(grouping)}
+
     def _may_write(self) -> bool:
         return bool(self._leading and self._elector.may_write())
 
@@ -215,7 +249,7 @@ class IoProcess:
 
             sys.setswitchinterval(5e-5)  # a busy brain thread must not hold up the sockets
             local = LocalLink(self._on_brain, self._on_brain_gone)
-            loop = Loop(local.brain, self._config, make_sessions, parse_saved)
+            loop = Loop(local.brain, self._config, make_sessions, parse_saved, describe=Describer())
             threading.Thread(target=loop.run, name="brain", daemon=True).start()
             return local.io
         started = self._given_brain or start_brain(self._config)
@@ -229,6 +263,9 @@ class IoProcess:
             "ports": self._serve_ports(),
             "reload": self._reload(),
         }
+        if self._grouping is not None:
+            self._cache.subscribe(self._grouping.watch)
+            parts["grouping"] = self._grouping.run()
         if self._stop_event is not None:
             parts["caller"] = self._wait_for_caller(self._stop_event)
         return parts
@@ -240,6 +277,7 @@ class IoProcess:
         await self._link.start()
         self._cache.subscribe(self._performer.watch)
         self._cache.subscribe(self._to_brain)
+        self._cache.subscribe(self._page.watch)
         waiting = asyncio.create_task(self._say_what_is_missing())
         await self._watches.all_synced.wait()
         waiting.cancel()
@@ -253,6 +291,9 @@ class IoProcess:
             self._leading = True
             self._client.fence = self._may_write
             self._metrics.leading(True)
+            self._page.news()
+            if self._grouping is not None:
+                self._grouping.lead()
             group.create_task(self._binder.run(), name="binder")
             self._link.send(feed.Leading(int(self._elector.epoch or 0)))
 
@@ -289,11 +330,15 @@ class IoProcess:
                     if self._tracing is not None:
                         self._tracing.placed(message.session, message.places)
                     self._performer.handle(message)
+                    self._page.handover(message)
                 case feed.SessionDone():
                     self._last_session = time.monotonic()
                     self._metrics.session(message)
                     if self._tracing is not None:
                         self._tracing.session(message.session, message.seconds)
+                    self._page.done(message)
+                case feed.PageReply():
+                    self._page.reply(message)
                 case feed.SnapshotReply(data=data):
                     for waiter in self._snapshot_waiters:
                         if not waiter.done():
@@ -363,6 +408,7 @@ class IoProcess:
             snapshot=self._snapshot,
             state=self._state,
             access=Reviewer(self._client).status,
+            page=self._page.answer,
         )
         await health.start()
         log.info("serving", address=health.address)
@@ -401,6 +447,26 @@ class IoProcess:
         async with asyncio.timeout(30):
             return await waiter
 
+    def _page_status(self) -> Status:
+        elected = isinstance(self._elector, Elector)
+        return Status(
+            synced=self._watches.all_synced.is_set(),
+            missing=tuple(self._watches.waiting_for() or self._watches.lost()),
+            leading=self._may_write(),
+            elects=elected,
+            identity=self._elector.identity if elected else "",
+            holder=self._elector.holder or "",
+            epoch=int(self._elector.epoch or 0),
+            config=digest(self._config),
+            scheduler_names=self._config.scheduler_names,
+            actions=self._config.actions,
+            objects=self._cache.sizes(),
+            dialects=dict(self._cache.dialects),
+            bad={f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
+            open_requests=self._binder.open_requests,
+            writes=self._writer.backlog(),
+        )
+
     def _state(self) -> dict[str, Any]:
         return {
             "synced": self._watches.all_synced.is_set(),
@@ -412,4 +478,5 @@ class IoProcess:
             "badObjects": {f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
             "openBindRequests": self._binder.open_requests,
             "writes": self._writer.backlog(),
+            "grouping": self._grouping.problems if self._grouping is not None else "off",
         }

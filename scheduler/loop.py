@@ -9,8 +9,8 @@ after a pause: the loop goes on. Knows nothing of sockets, HTTP or Kubernetes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import structlog
 
@@ -55,6 +55,10 @@ class SessionOutcome(Protocol):
     def overcommitted(self) -> tuple[str, ...]:
         """Nodes that held more than they have when it began."""
 
+    @property
+    def session(self) -> Any:
+        """What can be asked about it until the next one begins."""
+
 
 class Link(Protocol):
     """The brain's end of the line to the io process."""
@@ -79,6 +83,12 @@ class Sessions(Protocol):
 
 MakeSessions = Callable[[SchedulerConfiguration], Sessions]
 ParseConfig = Callable[[bytes], SchedulerConfiguration]
+Describe = Callable[[Any, Sequence[str], str, Mapping[str, str]], bytes]
+"""Takes a session as it ended, the configured actions, and what the page asks (view, arguments)."""
+
+
+def _says_nothing(session: Any, actions: Sequence[str], view: str, arguments: Mapping[str, str]) -> bytes:
+    return b""
 
 
 class Loop:
@@ -95,10 +105,11 @@ class Loop:
         parse_config: ParseConfig,
         *,
         when_idle: Callable[[], None] | None = None,
+        describe: Describe = _says_nothing,
         clock: Callable[[], float] = time.time,
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._when_idle = when_idle
+        self._when_idle, self._describe = when_idle, describe
         self._link = link
         self._config = config
         self._make_sessions = make_sessions
@@ -111,6 +122,7 @@ class Loop:
         self._last_session = float("-inf")
         self._wake_at: float | None = None
         self._last: tuple[Snapshot, Decisions] | None = None
+        self._ended: Any = None
         self._overcommitted: tuple[str, ...] = ()
 
     def run(self) -> None:
@@ -175,6 +187,8 @@ class Loop:
                     self._store.apply(events, self._clock())
                     events = []
                     self._send_snapshot()
+                case feed.PageAsk():
+                    self._tell(item)
                 case feed.ConfigSet(data=data):
                     self._reload(data)
                 case _:
@@ -198,6 +212,19 @@ class Loop:
         snapshot, decisions = self._last
         self._link.send([feed.SnapshotReply(replay.dump(decisions.session, self._config, snapshot, decisions))])
 
+    def _tell(self, asked: feed.PageAsk) -> None:
+        """Answer what the page asks about the last session; what goes wrong there stays there."""
+        if self._ended is None:
+            self._link.send([feed.PageReply(asked.number)])
+            return
+        try:
+            data = self._describe(self._ended, self._config.actions, asked.view, asked.arguments)
+        except Exception as error:
+            log.exception("page_failed", view=asked.view)
+            self._link.send([feed.PageReply(asked.number, fault=f"{type(error).__name__}: {error}")])
+            return
+        self._link.send([feed.PageReply(asked.number, data)])
+
     def _note_overcommitted(self, nodes: tuple[str, ...]) -> None:
         if nodes != self._overcommitted:
             self._overcommitted = nodes
@@ -218,6 +245,7 @@ class Loop:
             self._last_session = self._timer()
             return
         self._last = (snapshot, outcome.decisions)
+        self._ended = outcome.session
         self._note_overcommitted(outcome.overcommitted)
         self._wake_at = None if outcome.wake_at is None else max(outcome.wake_at, self._clock() + BREATH)
         for place in outcome.decisions.places:

@@ -42,9 +42,10 @@ def passes(session: Session, states: list[GroupState]) -> None:
     running = {state.key for state in states if is_running(state)}
     _repair(session, order.only(lambda state: state.key in running and lacking[state.key] > 0))
     starting = order.only(lambda state: state.key not in running and lacking[state.key] > 0)
+    lost = {key for key in running if key in wants(session) or key in session.verdicts}
     heads = _heads(session, starting)
     _start(session, in_order(session, [*starting.states(), *heads]) if heads else starting)
-    _grow(session, order.only(lambda state: len(state.waiting) > lacking[state.key]), running)
+    _grow(session, order.only(lambda state: len(state.waiting) > lacking[state.key]), running, lost)
 
 
 # -- who may be placed -----------------------------------------------------------------------------------------------
@@ -132,11 +133,15 @@ def _behind(head: GroupState, queue: str) -> Verdict:
     return verdict(Code.PRIORITY, queue=queue, group=f"{head.group.namespace}/{head.group.name}")
 
 
-def _grow(session: Session, order: Order, running: Collection[str]) -> None:
-    """Hand out the surplus in rounds, in each a part of every group that still has some, until nothing more fits."""
+def _grow(session: Session, order: Order, running: Collection[str], lost: Collection[str]) -> None:
+    """Hand out the surplus in rounds, in each a part of every group that still has some, until nothing more fits.
+
+    lost: groups of which a lost member has no place. Their surplus may have one; what is said of them stays.
+    """
 
     def grows(state: GroupState) -> bool:
-        if state.key in wants(session) or state.key in session.verdicts or state.key in session.deferred:
+        blocked = state.key not in lost and (state.key in wants(session) or state.key in session.verdicts)
+        if blocked or state.key in session.deferred:
             return False
         # A minimum of several that was placed just now can still be unwound: its surplus waits until it is bound.
         whole = state.key in running or not needs(state).total or _stands_alone(session, state)
@@ -149,7 +154,7 @@ def _grow(session: Session, order: Order, running: Collection[str]) -> None:
             order = in_order(session, order.states())  # what was given changes whose turn it is
         for state in order.each():
             with session.guard(state):
-                grow(session, state)
+                grow(session, state, noted=state.key not in lost)
         if len(session.places) == before:
             return
 

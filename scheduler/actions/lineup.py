@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scheduler.actions.allocate import candidates
+from scheduler.actions.standing import IN_LINE
 from scheduler.actions.turns import in_order
 from scheduler.framework.gangs import is_running, needs
 from scheduler.framework.protocols import SortKey
@@ -65,7 +66,11 @@ class Turn:
 
 def turn_of(session: Session, key: str) -> Turn | None:
     """Return where a group stands; None where it is not looked at (its verdict, if any, is in the session)."""
-    line = lineup(session)
+    return turn_in(session, lineup(session), key)
+
+
+def turn_in(session: Session, line: list[tuple[str, GroupState]], key: str) -> Turn | None:
+    """Return where a group stands in a line; None: it is not in it."""
     place = next((number for number, (_, state) in enumerate(line) if state.key == key), None)
     if place is None:
         return None
@@ -87,7 +92,21 @@ def turn_of(session: Session, key: str) -> Turn | None:
 
 def lineup(session: Session) -> list[tuple[str, GroupState]]:
     """Return the groups in the order in which they are looked at, each with the pass: its first one."""
-    states = candidates(session)
+    return line_of(session, candidates(session))
+
+
+def left_over(session: Session) -> list[tuple[str, GroupState]]:
+    """Return, once every action has run, the groups that wait for room or for their turn, in order as `lineup`."""
+    groups, found = session.snapshot.groups, []
+    for key in sorted(session.verdicts):
+        why, state = session.verdicts[key], groups.get(key)
+        if why.code in IN_LINE and not why.permanent and state is not None and state.waiting:
+            found.append(state)
+    return line_of(session, found)
+
+
+def line_of(session: Session, states: list[GroupState]) -> list[tuple[str, GroupState]]:
+    """Put groups that may be placed into the order in which they are looked at."""
     order = in_order(session, states)
     lacking = {state.key: needs(state).total for state in states}
     running = {state.key for state in states if is_running(state)}

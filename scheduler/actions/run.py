@@ -93,7 +93,7 @@ class SessionResult:
     """What one session gave. `counters`: name{label="value"} -> number. `wake_at`: run again at that time at the
     latest (seconds since the epoch), even if nothing happens; None when there is no need to.
     `verdicts`: why each waiting group waits, whether or not it was said in this session. `overcommitted`: nodes that
-    held more than they have when it began."""
+    held more than they have when it began. `session`: as it ended, to be read until the next one begins."""
 
     decisions: Decisions
     seconds: dict[str, float] = field(default_factory=dict)
@@ -101,6 +101,7 @@ class SessionResult:
     wake_at: float | None = None
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     overcommitted: tuple[str, ...] = ()
+    session: Session | None = None
 
 
 class Sessions:
@@ -142,7 +143,9 @@ class Sessions:
         if session.places and self._count % VALIDATE_EVERY == 0:
             self._validate(session, "all")
         decisions = session.close()
-        return SessionResult(decisions, seconds, session.counters, session.wake_at, session.verdicts, overcommitted)
+        return SessionResult(
+            decisions, seconds, session.counters, session.wake_at, session.verdicts, overcommitted, session
+        )
 
     def _timed(self, session: Session, seconds: dict[str, float], name: str, action: Callable[[Session], None]) -> None:
         began = self._timer()

@@ -94,8 +94,8 @@ def take(session: Session, state: GroupState, step: Step) -> None:
     attempt(session, state, step.pods, needs_of(step), each=step.each)
 
 
-def grow(session: Session, state: GroupState) -> None:
-    """Start one more part of a group as a whole, else hand out a part of its surplus; note what has no place.
+def grow(session: Session, state: GroupState, *, noted: bool = True) -> None:
+    """Start one more part of a group as a whole, else hand out a part of its surplus; note what has no place (noted).
 
     Where something has a place that must be left to others first, the group comes again once that is settled.
     """
@@ -111,7 +111,7 @@ def grow(session: Session, state: GroupState) -> None:
             first = first or step
         if first is not None:
             blocked.append(first)
-    if state.key in session.deferred:
+    if state.key in session.deferred or not noted:
         return
     for step in reversed(blocked):
         take(session, state, step)

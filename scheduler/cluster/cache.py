@@ -194,6 +194,7 @@ _SHARED = (
     "queue",
     "nominated",
     "scheduler_name",
+    "owner_api",
     "owner_kind",
     "owner_name",
     "owner_uid",

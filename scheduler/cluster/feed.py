@@ -336,12 +336,28 @@ class SnapshotAsk(_Event, frozen=True, tag=True, array_like=True, gc=False):
     """The debug port asks the brain for its snapshot."""
 
 
+class PageAsk(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """Somebody looks at the page. view: which part of it, with its arguments; number: comes back with the answer."""
+
+    number: int
+    view: str
+    arguments: dict[str, str]
+
+
+class PageReply(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """What is shown, encoded as the view has it; b"": there has been no session, or (`fault`) it could not be made."""
+
+    number: int
+    data: bytes = b""
+    fault: str = ""
+
+
 class Stop(_Event, frozen=True, tag=True, array_like=True, gc=False):
     """Finish and exit."""
 
 
-ToBrain: TypeAlias = Event | ConfigSet | SnapshotAsk | Stop
-FromBrain: TypeAlias = Handover | SessionDone | SnapshotReply
+ToBrain: TypeAlias = Event | ConfigSet | SnapshotAsk | PageAsk | Stop
+FromBrain: TypeAlias = Handover | SessionDone | SnapshotReply | PageReply
 
 to_brain = msgspec.msgpack.Decoder(list[ToBrain])
 from_brain = msgspec.msgpack.Decoder(list[FromBrain])

@@ -2,10 +2,10 @@
 
 Decided here: the resources without which no session may run (pods, nodes, priority classes, namespaces, storage,
 disruption budgets, our bind requests) and those that are read if they are there (the owners that may carry a minimum,
-and each dialect's objects, by discovery). A dialect is active once what is served of it has been listed, and stops
-being so when nothing of it is served any more. Must not know: JSON, which is for the dialects. Invariant: `all_synced`
-is set only when every required resource has been listed, discovery has answered for every dialect, and every dialect's
-resource has been listed or refused.
+each dialect's objects and what others ask for, by discovery). A dialect is active once what is served of it has been
+listed, and stops being so when nothing of it is served any more. Must not know: JSON, which is for the dialects.
+Invariant: `all_synced` is set only when every required resource has been listed, discovery has answered for all that is
+wanted, and every one of these has been listed or refused.
 """
 
 from __future__ import annotations
@@ -120,6 +120,18 @@ class RequestSink:
             self._shelf.drop(uid)
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A resource that is followed for somebody else, where it is served.
+
+    decode: raw object, apiVersion -> value with uid and resource_version, or None.
+    """
+
+    wanted: Wanted
+    decode: Callable[[Raw, str], Any]
+    sink: Sink[Any]
+
+
 @dataclass(slots=True)
 class _Running:
     reflector: Reflector[Any]
@@ -141,6 +153,9 @@ class Watches:
         page: int = 500,
         discovery_period: float = POLL_PERIOD,
         freeze: bool = True,
+        pods: Sink[tuple[Pod, Shape]] | None = None,
+        jobs: tuple[Callable[[Raw], Any], Sink[Any]] | None = None,
+        beside: Iterable[Beside] = (),
     ) -> None:
         self.all_synced = asyncio.Event()
         self._client = client
@@ -149,10 +164,11 @@ class Watches:
         self._options: dict[str, Any] = {"streaming": streaming, "page": page}
         self._freeze = freeze
         self.assembler = Assembler()
+        self._pods = pods or cache.pods
         self._required = self._core(frozenset(scheduler_names), namespace)
-        self._owners: tuple[Reflector[Any], ...] = (
-            self._reflector(JOBS, partial(core.decode_owner, kind="Job"), cache.groups, metadata_only=True),
-        )
+        decode_job, job_sink = jobs or (partial(core.decode_owner, kind="Job"), cache.groups)
+        self._owners: tuple[Reflector[Any], ...] = (self._reflector(JOBS, decode_job, job_sink, metadata_only=True),)
+        self._beside = {one.wanted: one for one in beside}
         self._of_dialect: dict[Wanted, tuple[Dialect, DialectResource]] = {}
         for dialect in self._dialects:
             for item in dialect.resources:
@@ -163,7 +179,8 @@ class Watches:
         self._running: dict[Wanted, _Running] = {}
         self._activations: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
-        self.discovery = Discovery(client, self._of_dialect, self._served, period=discovery_period)
+        wanted_too = (*self._of_dialect, *self._beside)
+        self.discovery = Discovery(client, wanted_too, self._served, period=discovery_period)
 
     def _core(self, names: frozenset[str], namespace: str) -> tuple[Reflector[Any], ...]:
         cache = self._cache
@@ -175,7 +192,7 @@ class Watches:
             self._reflector(NAMESPACES, _namespace, cache.namespaces),
             *self._storage(),
             self._reflector(BUDGETS, decode_budget, cache.budgets),
-            self._reflector(PODS, pod, cache.pods, identify=_identify_pod),
+            self._reflector(PODS, pod, self._pods, identify=_identify_pod),
             self._reflector(BIND_REQUESTS, _piece, requests, identify=_identify_piece, namespace=namespace),
         )
 
@@ -255,9 +272,16 @@ class Watches:
             if reflector.problem and reflector.stale_for() > LOST_AFTER
         ]
 
+    def reflector_of(self, wanted: Wanted) -> Reflector[Any] | None:
+        """Return what follows a resource; None while it is not served."""
+        running = self._running.get(wanted)
+        return running.reflector if running is not None else None
+
     def resource(self, group: PodGroup) -> Resource | None:
         """Return the resource as which a group's object is served now; None when it is not."""
         for wanted, running in self._running.items():
+            if wanted in self._beside:
+                continue
             dialect, item = self._of_dialect[wanted]
             if item.role == "group" and dialect.name == group.dialect and running.reflector.resource.kind == group.kind:
                 return running.reflector.resource
@@ -301,7 +325,8 @@ class Watches:
         log.info("all resources are listed", **self._cache.sizes())
 
     def _of(self, name: str) -> list[_Running]:
-        return [running for wanted, running in self._running.items() if self._of_dialect[wanted][0].name == name]
+        mine = (wanted for wanted, (dialect, _) in self._of_dialect.items() if dialect.name == name)
+        return [self._running[wanted] for wanted in mine if wanted in self._running]
 
     def _served(self, served: Served) -> None:
         """Start and stop reflectors so that they are those of what is served."""
@@ -319,27 +344,31 @@ class Watches:
             self._update(dialect)
 
     def _start(self, wanted: Wanted, resource: Resource, previous: Reflector[Any] | None) -> None:
-        dialect, item = self._of_dialect[wanted]
         group = self._group
         if group is None:
             raise RuntimeError("run() has not been called")
-        decode: Callable[[msgspec.Raw, str], Any]
-        sink: Sink[Any]
-        match item.role:
-            case "queue":
-                decode, sink = dialect.decode_queue, self._cache.queues
-            case "topology":
-                decode, sink = dialect.decode_topology, self._cache.topologies
-            case "hypernode":
-                decode, sink = dialect.decode_hypernode, self._cache.hypernodes
-            case "group":
-                decode, sink = dialect.decode_group, self._cache.groups
+        decode, sink = self._reading(wanted)
         reflector = self._reflector(resource, partial(decode, api_version=resource.api_version), sink)
         if previous is not None:
             reflector.inherit(previous)
         self._running[wanted] = _Running(
             reflector, group.create_task(reflector.run(), name=f"reflect {reflector.resource}")
         )
+
+    def _reading(self, wanted: Wanted) -> tuple[Callable[..., Any], Sink[Any]]:
+        """Return how a resource is decoded and where it goes."""
+        if wanted in self._beside:
+            return self._beside[wanted].decode, self._beside[wanted].sink
+        dialect, item = self._of_dialect[wanted]
+        match item.role:
+            case "queue":
+                return dialect.decode_queue, self._cache.queues
+            case "topology":
+                return dialect.decode_topology, self._cache.topologies
+            case "hypernode":
+                return dialect.decode_hypernode, self._cache.hypernodes
+            case "group":
+                return dialect.decode_group, self._cache.groups
 
     def _update(self, dialect: Dialect) -> None:
         """Make a dialect active or not, as soon as that is known."""

@@ -158,6 +158,7 @@ def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tu
         min_member=minimum,
         nominated=status.nominated_node_name or "",
         scheduler_name=scheduler_name,
+        owner_api=intern(owner.api_version),
         owner_kind=intern(owner.kind),
         owner_name=intern(owner.name),
         owner_uid=intern(owner.uid),

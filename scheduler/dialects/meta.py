@@ -28,9 +28,10 @@ class Identity(msgspec.Struct, gc=False, rename="camel"):
     deletion_timestamp: str | None = None
 
 
-class OwnerReference(msgspec.Struct, gc=False):
+class OwnerReference(msgspec.Struct, gc=False, rename="camel"):
     """One owner; at most one of them is the controller."""
 
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""

@@ -29,6 +29,7 @@ from scheduler.dialects.base import (
     read_counts,
     set_condition,
 )
+from scheduler.dialects.membership import MADE_FOR
 from scheduler.dialects.meta import seconds
 from scheduler.dialects.wishes import MAX_DEPTH, check_segments, check_tree, selector_of, texts
 from scheduler.model.decisions import LayoutFacts, SetStatus
@@ -75,8 +76,9 @@ class MusterDialect(PodGroupDialect):
         members = status.get("members")
         phase = str(status.get("phase") or "")
         minimum, roles = spec.integer("minMember", 1, 1), _roles(spec)
+        known = self.identified(opened, api_version)
         return replace(
-            self.identified(opened, api_version),
+            known,
             min_member=minimum,
             roles=roles,
             subgroups=_subgroups(spec, roles),
@@ -84,6 +86,7 @@ class MusterDialect(PodGroupDialect):
             queue=spec.text("queue"),
             priority_class=spec.text("priorityClassName"),
             preemptible=spec.flag("preemptible"),
+            moves_whole=spec.choice("onDomainLost", "Wait", ("Wait", "MoveWhole")) == "MoveWhole" or known.moves_whole,
             suspended=spec.at("suspend") if spec.flag("suspend") else opened.suspended,
             min_runtime=queues.duration(spec, "minRuntime"),
             topology=_topology(spec, minimum),
@@ -91,6 +94,7 @@ class MusterDialect(PodGroupDialect):
             was_running=phase in RAN or (isinstance(start, dict) and bool(start.get("actual"))),
             counts=read_counts(members if isinstance(members, dict) else {}, _COUNTS),
             problems=tuple(problems),
+            made_for=(opened.metadata.labels or {}).get(MADE_FOR, ""),
         )
 
     def decode_queue(self, raw: bytes | msgspec.Raw, api_version: str) -> Queue:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from scheduler.framework.book import Book, Ground, capacity, rows_of
 from scheduler.framework.gangs import is_running, meant, membership, needs, startable
+from scheduler.framework.never import Question, never_fits, question_of
 from scheduler.framework.outlook import going
 from scheduler.framework.queue_tree import QueueTree, Trees
 from scheduler.framework.residents import is_preemptible
@@ -37,30 +38,46 @@ class Shelf:
     """What is kept from session to session."""
 
     trees: Trees = field(default_factory=Trees)
-    asks: dict[str, tuple[GroupState, Amounts]] = field(default_factory=dict)
+    asks: dict[str, tuple[GroupState, Amounts, Question | None]] = field(default_factory=dict)
     minimums: dict[str, tuple[GroupState, Amounts]] = field(default_factory=dict)
     key: tuple[object, ...] = ()
     ground: Ground | None = None
+    space: int = -1
+    never: dict[Question, bool] = field(default_factory=dict)
+    """Of the nodes as they are (`space`)."""
 
 
 def asked_by(session: Session, state: GroupState) -> Amounts:
-    """Return what the waiting members of a group ask for in all: nothing while too few are there to start it.
+    """Return what the waiting members of a group ask for in all: nothing while too few are there to start it, or where
+    it never fits.
 
     A group on which this fails asks for nothing and waits as Misconfigured.
     """
     shelf = session.cache.shelf
     known = shelf.asks.get(state.key)
-    if known is not None and known[0] is state:
-        return known[1]
+    if known is None or known[0] is not state:
+        known = shelf.asks[state.key] = _asked_by(session, state)
+    _, found, question = known
+    if not found or question is None:
+        return found
+    if question not in shelf.never:
+        shelf.never[question] = False
+        with session.guard(state):
+            shelf.never[question] = never_fits(session, question)
+    return () if shelf.never[question] else found
+
+
+def _asked_by(session: Session, state: GroupState) -> tuple[GroupState, Amounts, Question | None]:
     found: Amounts = ()
+    question: Question | None = None
     with session.guard(state):
         counts: dict[str, int] = {}
         for pod in state.waiting if is_running(state) or membership(state) is None else ():
             counts[pod.shape] = counts.get(pod.shape, 0) + 1
         shapes = session.snapshot.shapes
         found = add(*(scale(shapes[key].requests, count) for key, count in counts.items()))
-    shelf.asks[state.key] = (state, found)
-    return found
+        question = question_of(state)
+    return state, found, question
 
 
 def least_of(session: Session, state: GroupState) -> Amounts:
@@ -132,6 +149,9 @@ def _firm(session: Session) -> NDArray[np.int64]:
 def open_book(session: Session) -> Book:
     """Return the account as it is when the session begins."""
     snapshot, shelf = session.snapshot, session.cache.shelf
+    if shelf.space != session.space:
+        shelf.space = session.space
+        shelf.never.clear()
     tree = shelf.trees.of(snapshot.queues, (*snapshot.queue_usage, *session.cache.residents.queues()))
     table = snapshot.table
     wants = asked_in(session, tree)

@@ -95,6 +95,7 @@ class Pod:
     (-1 = none). `charge` replaces the shape's requests where the node is charged otherwise (in-place resize).
     `condition` is its PodScheduled condition when that is False. `created` is in seconds since the epoch.
     `generation` is metadata.generation, for the condition (0 = unknown).
+    `owner_api`, `owner_kind`, `owner_name`, `owner_uid` are apiVersion, kind, name and uid of its controller.
     `images` has one name with tag or digest for each container, sorted.
     `ours` says that its schedulerName is one of those that this scheduler serves.
     `since` is when it was bound (seconds since the epoch, 0 = it is not, or nobody knows). `preempts` is False where
@@ -124,6 +125,7 @@ class Pod:
     min_member: int = 0
     nominated: str = ""
     scheduler_name: str = ""
+    owner_api: str = ""
     owner_kind: str = ""
     owner_name: str = ""
     owner_uid: str = ""

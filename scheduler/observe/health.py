@@ -1,9 +1,11 @@
-"""The ports of the process: /healthz, /readyz, /metrics, /debug/snapshot, /debug/state.
+"""The ports of the process: /healthz, /readyz, /metrics, /debug/snapshot, /debug/state and the page, /page/...
 
-Decided here: paths, status codes and who may look. Must not know what health or a snapshot is: callbacks say. Whether
-it lives and is ready anybody may ask. What the rest tells is about the cluster, so it is only for callers on the same
-host (or in the same pod, which is where `kubectl port-forward` comes from) and for those whose bearer token `access`
-lets in. GET and HEAD without a body are all that is understood; a web framework for that would take longer to import
+Decided here: paths, status codes and who may look. Must not know what health, a snapshot or a page is: callbacks say.
+Whether it lives and is ready anybody may ask. What the rest tells is about the cluster, so it is only for callers on
+the same host (or in the same pod, which is where `kubectl port-forward` comes from) and for those whose bearer token
+`access` lets in. A caller on the same host that asks for another name than the host's own is a web site that has had
+its name resolved to this address to read what a browser here may read: it is refused. All of the page is one path to
+`access`. GET and HEAD without a body are all that is understood; a web framework for that would take longer to import
 than the caches take to fill.
 """
 
@@ -11,7 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -26,8 +30,10 @@ Check = Callable[[], tuple[bool, str]]
 Access = Callable[[str, str], Awaitable[int]]
 """Takes a bearer token ("" = none) and a path; returns an HTTP status, 200 for those who may look."""
 
+PAGE = "/page"
 _FOR_ALL = frozenset({"/healthz", "/readyz"})
 _REFUSED = {401: b"a bearer token is needed\n", 403: b"this user may not get this path\n"}
+_ELSEWHERE = b"this address is not served under that name: use localhost, 127.0.0.1 or [::1]\n"
 
 _SILENCE = 60.0
 """Seconds for which a caller may say nothing."""
@@ -37,11 +43,26 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True)
-class _Reply:
+class Reply:
+    """What is answered. more: further header lines, each with its end. stream: follows instead of a body of one piece,
+    until it ends or the caller has gone."""
+
     status: int
     body: bytes
     kind: str = _TEXT
     more: str = ""
+    stream: AsyncGenerator[bytes] | None = None
+
+
+Page = Callable[[str, str], Awaitable[Reply]]
+"""Takes a path and the query behind it, without the "?"."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Caller:
+    remote: str | None
+    token: str
+    host: str
 
 
 class Health:
@@ -58,15 +79,16 @@ class Health:
         snapshot: Callable[[], Awaitable[bytes]],
         state: Callable[[], dict[str, Any]],
         access: Access,
+        page: Page | None = None,
     ) -> None:
         self._host, self._port = host, port
-        self._access = access
+        self._access, self._page = access, page
         self._ready, self._alive = ready, alive
         self._metrics = metrics
         self._snapshot = snapshot
         self._state = state
         self._one_at_a_time = asyncio.Lock()
-        self._paths: dict[str, Callable[[], Awaitable[_Reply]]] = {
+        self._paths: dict[str, Callable[[], Awaitable[Reply]]] = {
             "/healthz": lambda: _checked(self._alive),
             "/readyz": lambda: _checked(self._ready),
             "/metrics": self._give_metrics,
@@ -124,64 +146,99 @@ class Health:
         peer = writer.get_extra_info("peername")
         stays = len(words) == 3 and words[2] == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            reply = _Reply(400, b"this is no HTTP/1 request\n")
+            reply = Reply(400, b"this is no HTTP/1 request\n")
         elif words[0] not in ("GET", "HEAD"):
-            reply, stays = _Reply(405, b"only GET and HEAD\n", more="Allow: GET, HEAD\r\n"), False  # a body may follow
+            reply, stays = Reply(405, b"only GET and HEAD\n", more="Allow: GET, HEAD\r\n"), False  # a body may follow
         else:
             scheme, _, token = headers.get("authorization", "").partition(" ")
             reply = await self._reply(
-                words[1].partition("?")[0],
-                peer[0] if isinstance(peer, tuple) else None,
-                token.strip() if scheme.lower() == "bearer" else "",
+                words[1],
+                _Caller(
+                    peer[0] if isinstance(peer, tuple) else None,
+                    token.strip() if scheme.lower() == "bearer" else "",
+                    headers.get("host", ""),
+                ),
             )
-        if "content-length" in headers or "transfer-encoding" in headers:
+        if "content-length" in headers or "transfer-encoding" in headers or reply.stream is not None:
             stays = False
+        length = f"Content-Length: {len(reply.body)}\r\n" if reply.stream is None else ""
         writer.write(
             f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\n{reply.more}Content-Type: {reply.kind}\r\n"
-            f"Content-Length: {len(reply.body)}\r\nConnection: {'keep-alive' if stays else 'close'}\r\n\r\n".encode()
+            f"{length}Connection: {'keep-alive' if stays else 'close'}\r\n\r\n".encode()
         )
         if words[0] != "HEAD":
             writer.write(reply.body)
+            await writer.drain()
+            if reply.stream is not None:
+                async with aclosing(reply.stream) as pieces:
+                    async for piece in pieces:
+                        writer.write(piece)
+                        await writer.drain()
         await writer.drain()
         return stays
 
-    async def _reply(self, path: str, remote: str | None, token: str) -> _Reply:
+    async def _reply(self, target: str, caller: _Caller) -> Reply:
         """Keep strangers out, and a callback that raises inside its own answer."""
-        if path not in self._paths:
-            return _Reply(404, b"not found\n")
+        path, _, query = target.partition("?")
+        page = self._page if path == PAGE or path.startswith(f"{PAGE}/") else None
+        if path == "/" and self._page is not None:
+            return Reply(302, b"", more=f"Location: {PAGE}/\r\n")
+        if path not in self._paths and page is None:
+            return Reply(404, b"not found\n")
         try:
-            if path not in _FOR_ALL and not _is_local(remote):
-                status = await self._access(token, path)
-                if status != HTTPStatus.OK:
-                    more = "WWW-Authenticate: Bearer\r\n" if status == HTTPStatus.UNAUTHORIZED else ""
-                    return _Reply(status, _REFUSED.get(status, b"not now\n"), more=more)
-            return await self._paths[path]()
+            if path not in _FOR_ALL:
+                refused = await self._refuse(PAGE if page is not None else path, caller)
+                if refused is not None:
+                    return refused
+            return await (page(path, query) if page is not None else self._paths[path]())
         except Exception as error:
             log.exception("port_failed", path=path)
-            return _Reply(500, f"{type(error).__name__}: {error}\n".encode())
+            return Reply(500, f"{type(error).__name__}: {error}\n".encode())
+
+    async def _refuse(self, path: str, caller: _Caller) -> Reply | None:
+        """Return what a caller is told who may not look."""
+        if _is_local(caller.remote):
+            return None if _is_own(caller.host) else Reply(421, _ELSEWHERE)
+        status = await self._access(caller.token, path)
+        if status == HTTPStatus.OK:
+            return None
+        more = "WWW-Authenticate: Bearer\r\n" if status == HTTPStatus.UNAUTHORIZED else ""
+        return Reply(status, _REFUSED.get(status, b"not now\n"), more=more)
 
     # -- what is served -------------------------------------------------------------------------------------------
 
-    async def _give_metrics(self) -> _Reply:
-        return _Reply(200, self._metrics(), CONTENT_TYPE_LATEST)
+    async def _give_metrics(self) -> Reply:
+        return Reply(200, self._metrics(), CONTENT_TYPE_LATEST)
 
-    async def _give_snapshot(self) -> _Reply:
+    async def _give_snapshot(self) -> Reply:
         async with self._one_at_a_time:
             try:
                 data = await self._snapshot()
             except TimeoutError:
-                return _Reply(504, b"the brain did not answer in time\n")
+                return Reply(504, b"the brain did not answer in time\n")
         name = 'Content-Disposition: attachment; filename="muster-snapshot"\r\n'
-        return _Reply(200, data, "application/octet-stream", name)
+        return Reply(200, data, "application/octet-stream", name)
 
-    async def _give_state(self) -> _Reply:
-        return _Reply(200, _encode(self._state()), "application/json")
+    async def _give_state(self) -> Reply:
+        return Reply(200, _encode(self._state()), "application/json")
 
 
-async def _checked(check: Check) -> _Reply:
+async def _checked(check: Check) -> Reply:
     good, text = check()
-    return _Reply(200 if good else 503, f"{text}\n".encode())
+    return Reply(200 if good else 503, f"{text}\n".encode())
 
 
 def _is_local(remote: str | None) -> bool:
     return remote is not None and ipaddress.ip_address(remote.partition("%")[0]).is_loopback
+
+
+def _is_own(host: str) -> bool:
+    """Whether a Host header names this host, whatever the port; HTTP/1.0 may have none."""
+    name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
+    if name.lower() in ("", "localhost", socket.gethostname().lower()):
+        return True
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True  # an address was not resolved by anybody

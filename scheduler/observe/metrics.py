@@ -64,6 +64,7 @@ _COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "bind_requests_left": ("Bind requests that were left to another leader.", ()),
     "bind_request_write_failures": ("Writes to bind requests that failed and were repeated.", ("what",)),
     "handover_failures": ("Bind requests that could not be written.", ()),
+    "owner_groups": ("PodGroups for owners that state none, by what was done with them.", ("result",)),
     "perform_failures": ("Decisions that could not be put into words; each is a bug.", ()),
     "writes": ("Writes to the API server, bindings aside, by how they ended.", ("kind", "result")),
     "api_requests": ("Requests to the API server; code 0 is no answer.", ("method", "resource", "code")),

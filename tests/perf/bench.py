@@ -133,6 +133,12 @@ def _queues(quick: bool) -> list[Row]:
     return bench_queues.rows(quick)
 
 
+def _page(quick: bool) -> list[Row]:
+    from tests.perf import bench_page
+
+    return bench_page.rows(quick)
+
+
 CASES: dict[str, Callable[[bool], list[Row]]] = {
     "engine": _engine,
     "topology": _topology,
@@ -141,6 +147,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "victims": _victims,
     "queues": _queues,
     "moves": _moves,
+    "page": _page,
     "latency": _latency,
     "idle": _idle,
     "memory": _memory,

@@ -1,6 +1,7 @@
 """The form of a scenario file: what keys there are, and how a gang, a queue or a node becomes Kubernetes objects.
 
-Decided here: names, labels and defaults of rendered objects, in each dialect. Unknown keys are errors, so that a
+Decided here: names, labels and defaults of rendered objects, in each dialect. An owner is written as
+KIND.GROUP/NAME and is looked up when the object is put. Unknown keys are errors, so that a
 misspelt expectation cannot pass. Knows no API server.
 """
 
@@ -26,15 +27,16 @@ STEP_KEYS = {
 EXPECT_KEYS = {
     "within", "quiet", "bound", "pending", "gone", "placed", "same", "distinct", "spread", "evicted", "object",
     "condition", "events", "unwritten", "autoscaler", "metrics",
+    "count",
 }  # fmt: skip
 GANG_KEYS = {
     "name", "min", "queue", "priority", "preemptible", "count", "gpu", "cpu", "memory", "resources", "pods", "single",
     "node", "schedulerName", "topology", "subGroups", "muster", "volcano", "labels", "annotations", "spec", "gates",
-    "index",
+    "index", "owner",
 }  # fmt: skip
 ROLE_KEYS = {
     "role", "count", "gpu", "cpu", "memory", "resources", "names", "labels", "annotations", "spec", "subgroup", "node",
-    "gates", "priority", "index",
+    "gates", "priority", "index", "owner",
 }  # fmt: skip
 NODE_KEYS = {"name", "count", "cpu", "memory", "gpu", "pods", "labels", "taints", "unschedulable", "resources"}
 QUEUE_KEYS = {
@@ -267,7 +269,10 @@ def _pod(name: str, gang: Json, role: Json, dialect: str, namespace: str, sched:
         if source.get("node"):
             spec["nodeName"] = source["node"]
     spec = _merge(_merge(spec, gang.get("spec", {})), role.get("spec", {}))
-    metadata = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
+    metadata: Json = {"name": name, "namespace": namespace, "labels": labels, "annotations": annotations}
+    owner = role.get("owner", gang.get("owner"))
+    if owner:
+        metadata["ownerReferences"] = [owner]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

@@ -60,7 +60,7 @@ class Observer:
         kind, name = text.split("/", 1)
         plural, _, group = kind.partition(".")
         known = {"job": "batch/v1", "deployment": "apps/v1", "replicaset": "apps/v1", "pod": "v1", "node": "v1"}
-        known |= {"persistentvolumeclaim": "v1", "persistentvolume": "v1"}
+        known |= {"persistentvolumeclaim": "v1", "persistentvolume": "v1", "statefulset": "apps/v1"}
         versions = (
             self._versions(group) if group else [known[plural.rstrip("s")]] if plural.rstrip("s") in known else []
         )
@@ -228,6 +228,12 @@ class Observer:
     def _expect_object(self, wanted: Mapping[str, Mapping[str, str]], _: list[Json]) -> list[str]:
         problems = []
         for text, fields in wanted.items():
+            if text.endswith("/*"):
+                there = self._all_of(text[:-2])
+                text = f"{text[:-1]}{there[0]['metadata']['name']}" if len(there) == 1 else text
+                if len(there) != 1:
+                    problems.append(f"{text}: there are {len(there)}")
+                    continue
             try:
                 obj = self.rest.get(self._object_path(text)[0])
             except ApiError as error:
@@ -238,6 +244,14 @@ class Observer:
                 if not re.search(str(pattern), "" if value is None else str(value)):
                     problems.append(f"{text} {path}: {value!r} does not match {pattern!r}")
         return problems
+
+    def _all_of(self, kind: str) -> list[Json]:
+        return self.rest.list(self._object_path(f"{kind}/")[0].rstrip("/"))
+
+    def _expect_count(self, wanted: Mapping[str, int], _: list[Json]) -> list[str]:
+        """{kind: how many of it there are in the namespace}."""
+        found = {kind: len(self._all_of(kind)) for kind in wanted}
+        return [f"{found[kind]} {kind}, wanted {want}" for kind, want in wanted.items() if found[kind] != want]
 
     def _expect_condition(self, wanted: Mapping[str, str], pods: list[Json]) -> list[str]:
         problems = []

@@ -33,8 +33,10 @@ from tests.scenarios.form import NodeSpec
 
 CRDS = Path(__file__).parents[2] / "config" / "crd"
 RBAC = CRDS.with_name("rbac")
+OPERATORS = Path(__file__).with_name("operators")
+"""Kinds of operators whose stories are told; nothing of Muster needs them."""
 START_TIMEOUT = 90.0
-SCHEDULER_NAMES = ("muster", "volcano")
+SCHEDULER_NAMES = ("muster", "volcano", "scheduler-plugins-scheduler", "kai-scheduler", "yunikorn")
 
 
 class _Aside:
@@ -64,6 +66,7 @@ class RealPlane:
 
     def __init__(self, cluster: ControlPlane) -> None:
         self.rest, self._cluster = cluster.rest, cluster
+        cluster.apply_crds(OPERATORS)
         cluster.kubectl("apply", "-f", str(RBAC))
         token = cluster.service_account_token("muster-system", "muster")
         self.kubeconfig = cluster.write_kubeconfig(cluster.kubeconfig.with_name("account"), token)
@@ -110,6 +113,7 @@ class EmbeddedPlane:
         self.kubeconfig = self._server.write_kubeconfig(directory / "kubeconfig")
         self.rest = Rest(self._server.url, token="")
         apply_crds(self.rest, CRDS)
+        apply_crds(self.rest, OPERATORS)
 
     def register_node(self, spec: NodeSpec) -> None:
         """Create a Ready node."""

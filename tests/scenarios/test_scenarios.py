@@ -20,7 +20,7 @@ SCHEDULER_NAME = {"muster": "muster", "volcano": "volcano"}
 SCENARIOS = [scenario for file in FILES for scenario in load(file)]
 BY_THE_BRAIN = frozenset(
     scenario.id
-    for name in ("queues", "preempt", "reclaim", "elastic", "topology", "parity", "single_pods")
+    for name in ("queues", "preempt", "reclaim", "elastic", "topology", "parity", "single_pods", "operators")
     for scenario in load(FILES[0].with_name(f"{name}.yaml"))
 )
 """Of these stories only each third is told on the real API server before a change lands, the others by `make test-all`:

@@ -114,6 +114,7 @@ class World(Observer):
     def put(self, obj: Json) -> None:
         """Create an object, or merge it into the one that exists."""
         collection, path = self._path(obj)
+        self._name_owners(obj)
         plural = collection.rpartition("/")[2]
         if plural in _COUNTED:
             self._unseen.add(plural)
@@ -129,6 +130,20 @@ class World(Observer):
             self.rest.patch(path, {key: value for key, value in obj.items() if key not in ("apiVersion", "kind")})
         if obj["metadata"].get("namespace") != self.namespace and path not in self._made:
             self._made.append(path)
+
+    def _name_owners(self, obj: Json) -> None:
+        """Make references of owners that are written as KIND.GROUP/NAME; the first one is the controller."""
+        references = obj["metadata"].get("ownerReferences", [])
+        for number, owner in enumerate(references):
+            if isinstance(owner, str):
+                found = self.rest.get(self._object_path(owner)[0])
+                references[number] = {
+                    "apiVersion": found["apiVersion"],
+                    "kind": found["kind"],
+                    "name": found["metadata"]["name"],
+                    "uid": found["metadata"]["uid"],
+                    "controller": number == 0,
+                }
 
     def apply(self, text: str) -> None:
         """Create or change every object of a YAML text."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -37,6 +37,7 @@ class Outcome:
     counters: dict[str, float] = field(default_factory=dict)
     wake_at: float | None = None
     overcommitted: tuple[str, ...] = ()
+    session: object = None
 
 
 class Script:
@@ -217,3 +218,35 @@ def test_the_last_session_can_be_saved_and_read_again() -> None:
     assert saved.config == SchedulerConfiguration()
     with pytest.raises(replay.BadSnapshotFile):
         replay.load(b"not a zip")
+
+
+def test_the_page_is_told_of_the_last_session_and_a_fault_there_stays_there() -> None:
+    asked: list[tuple[object, str]] = []
+
+    def describe(session: object, actions: Sequence[str], view: str, arguments: Mapping[str, str]) -> bytes:
+        asked.append((session, view))
+        if view == "broken":
+            raise ValueError("no")
+        return arguments["q"].encode()
+
+    clock = Clock()
+    sends: list[tuple[float, list[feed.ToBrain]]] = [
+        (1001, [*START, feed.Synced(), feed.PageAsk(1, "early", {"q": ""})]),
+        (1002, [feed.Leading(1)]),
+        (1003, [feed.PageAsk(2, "good", {"q": "x"})]),
+        (1004, [feed.PageAsk(3, "broken", {})]),
+        (1005, [feed.PageAsk(4, "good", {"q": "y"})]),
+    ]
+    script = Script(clock, sends, 1010)
+    recorder = Recorder(clock, lambda snapshot, session: Outcome(Decisions(session, 0), session=session))
+    config = SchedulerConfiguration()
+    Loop(script, config, lambda _: recorder, lambda _: config, describe=describe, clock=clock, timer=clock).run()
+    replies = [item for _, item in script.sent if isinstance(item, feed.PageReply)]
+    assert replies == [
+        feed.PageReply(1),
+        feed.PageReply(2, b"x"),
+        feed.PageReply(3, fault="ValueError: no"),
+        feed.PageReply(4, b"y"),
+    ]
+    assert asked == [("s-000001", "good"), ("s-000001", "broken"), ("s-000001", "good")]
+    assert len(recorder.ran) == 1

@@ -441,6 +441,24 @@ def test_a_level_that_no_node_has_keeps_only_those_waiting_who_need_it(least: in
     assert w.placed == {"a-0": "late"}
 
 
+def test_a_lost_member_that_has_no_room_does_not_keep_other_parts_from_starting() -> None:
+    w = racks(world(), (2,), (2,))
+    group = w.group("g", 1, **tree(SubGroup("a", 2, topology=RACK), SubGroup("b", 2, topology=RACK), least=1))
+    members(w, group, "a", 2)
+    w.session()
+    w.carry_out()
+    w.session(later=1)
+    home = next(pod.node for pod in w.pods.values() if pod.name == "a-1")
+    w.drop_pod("a-1")
+    w.running("hog", home)
+    w.pod("late", namespace="ns", group=group.key, role="a", index=1)
+    members(w, group, "b", 2)
+    w.session(later=10)
+    other = {"r0-0": "r1-0", "r1-0": "r0-0"}[home]
+    assert w.placed == {"b-0": other, "b-1": other}
+    assert told(w, "g").code is Code.RESOURCES
+
+
 def test_at_most_so_many_racks_counts_those_where_members_run() -> None:
     w = racks(world(), (2,), (2,), (2,))
     group = w.group("g", 4, topology=TopologyWish(at_most=(("rack", 2),)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from scheduler.observe import health
-from scheduler.observe.health import Health
+from scheduler.observe.health import Health, Reply
 
 
 class World:
@@ -21,6 +21,7 @@ class World:
         self.running = 0
         self.most = 0
         self.hang = False
+        self.ended = False
         self.asked: list[tuple[str, str]] = []
 
     async def access(self, token: str, path: str) -> int:
@@ -41,6 +42,22 @@ class World:
     def state(self) -> dict[str, Any]:
         return {"synced": True, "epoch": 7}
 
+    async def page(self, path: str, query: str) -> Reply:
+        async def pieces() -> AsyncGenerator[bytes]:
+            try:
+                yield b"one "
+                yield b"two"
+                if query == "forever":
+                    while True:
+                        yield b"."
+                        await asyncio.sleep(0.01)
+            finally:
+                self.ended = True
+
+        if path == "/page/events":
+            return Reply(200, b"", "text/event-stream", stream=pieces())
+        return Reply(200, f"{path} {query}".encode(), "text/html", "X-More: yes\r\n")
+
     def metrics(self) -> bytes:
         return b"muster_leader 1.0\n"
 
@@ -56,6 +73,7 @@ async def serving(world: World) -> AsyncIterator[str]:
         snapshot=world.snapshot,
         state=lambda: world.state(),
         access=world.access,
+        page=world.page,
     )
     await ports.start()
     try:
@@ -192,3 +210,60 @@ async def test_a_connection_is_kept_and_what_is_not_understood_is_refused_and_en
             if not kept:
                 await asyncio.wait_for(reader.read(), 5)  # to the end
             writer.close()
+
+
+async def test_the_page_gets_its_path_and_query_and_adds_headers():
+    async with serving(World()) as url, aiohttp.ClientSession() as session:
+        async with session.get(f"{url}/page/gangs/a%2Fb?q=1&x=%3C") as response:
+            assert await response.text() == "/page/gangs/a%2Fb q=1&x=%3C"
+            assert response.headers["X-More"] == "yes"
+        async with session.get(f"{url}/", allow_redirects=False) as response:
+            assert (response.status, response.headers["Location"]) == (302, "/page/")
+        async with session.get(f"{url}/pages") as response:
+            assert response.status == 404
+        async with session.post(f"{url}/page/") as response:
+            assert response.status == 405
+
+
+async def test_a_stream_is_sent_piece_by_piece_and_ends_with_its_caller():
+    world = World()
+    async with serving(world) as url, aiohttp.ClientSession() as session:
+        async with session.get(f"{url}/page/events") as response:
+            assert await response.read() == b"one two"
+        assert world.ended
+        world.ended = False
+        async with session.get(f"{url}/page/events?forever") as response:
+            assert (await response.content.readexactly(10)).startswith(b"one two")
+            response.close()
+        async with asyncio.timeout(5):
+            while not world.ended:
+                await asyncio.sleep(0.01)
+
+
+async def test_the_page_is_for_strangers_with_a_token_for_page(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(health, "_is_local", lambda remote: False)
+    world = World()
+    async with serving(world) as url, aiohttp.ClientSession() as session:
+        for path in ("/page/", "/page/gangs/x/y", "/page/static/style.css", "/page/events"):
+            for token, status in (("", 401), ("other", 403), ("reader", 200)):
+                headers = {"Authorization": f"Bearer {token}"} if token else {}
+                async with session.get(f"{url}{path}", headers=headers) as response:
+                    assert response.status == status, path
+    assert {path for _, path in world.asked} == {"/page"}
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:8080", 200), ("LOCALHOST", 200), ("127.0.0.1:1", 200), ("[::1]:8080", 200), ("[::1]", 200),
+        ("evil.example", 421), ("evil.example:8080", 421), ("localhost.evil.example", 421),
+        ("127.0.0.1.evil.example", 421),
+    ],
+)  # fmt: skip
+async def test_a_web_site_that_resolves_to_this_host_reads_nothing(host: str, status: int):
+    async with serving(World()) as url, aiohttp.ClientSession() as session:
+        for path in ("/page/", "/debug/state", "/metrics"):
+            async with session.get(f"{url}{path}", headers={"Host": host}) as response:
+                assert response.status == status, path
+        async with session.get(f"{url}/healthz", headers={"Host": host}) as response:
+            assert response.status == 200

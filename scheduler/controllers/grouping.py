@@ -1,0 +1,462 @@
+"""Groups for pods whose owners state none: one PodGroup for each owner whose pods start together.
+
+Decided here: which pods stand in whose gang (a pod of ours that names no group and no minimum belongs to the topmost
+known owner above it), when a PodGroup is written for it, kept up to date and taken away, and that a pod is not shown to
+the sessions before it is known where it belongs, so that none of a gang starts alone. A pod that is bound is always
+shown. Where no PodGroup can be written the pods are a gang all the same, without an object, and it is said why. Written
+by the leader only. Must not know: how many pods an owner needs (`dialects.owners`), nor how gangs are placed.
+
+Invariants: a group is named after its owner's uid, so that an owner that is made again has another one; it is owned by
+its owner, so that it goes with it; only groups with the label `MADE_FOR` are ever changed or deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import structlog
+
+from scheduler.cluster import feed
+from scheduler.cluster.cache import Cache
+from scheduler.cluster.client import ApiError, RequestFailed, path_of
+from scheduler.controllers.kin import Following, Kin
+from scheduler.dialects.membership import MADE_FOR
+from scheduler.dialects.owners import OwnerKind
+from scheduler.model.groups import PodGroup
+from scheduler.model.owners import Owner, Reference
+from scheduler.model.pods import Pod, Shape
+
+log = structlog.get_logger(__name__)
+
+HOLD = 10.0
+"""Seconds for which a pod that waits is not shown, at most, because it is not known where it belongs."""
+TICK = 0.25
+_FIRST_WAIT, _LAST_WAIT = 0.2, 30.0
+_AT_ONCE = 8
+_NAME = 57
+_API_VERSION = "scheduling.muster.sh/v1alpha1"
+
+
+class Client(Protocol):
+    """The API server."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        content_type: str = ...,
+        accept: str | None = None,
+    ) -> bytes:
+        """Send one request. Raises `RequestFailed`."""
+
+
+class Meter(Protocol):
+    """Counters."""
+
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter."""
+
+
+@dataclass(slots=True)
+class _Gang:
+    """An owner with its pods. virtual: why no object can be written for it. gone: the owner is not there any more."""
+
+    owner: Owner
+    pods: dict[str, None] = field(default_factory=dict)
+    virtual: str = ""
+    gone: bool = False
+    attempts: int = 0
+    not_before: float = 0.0
+
+
+def group_name(owner: Reference) -> str:
+    """Return the name of the PodGroup that is made for an owner."""
+    return f"{owner.name[:_NAME].rstrip('-.')}-{hashlib.sha256(owner.uid.encode()).hexdigest()[:5]}"
+
+
+class Grouping:
+    """See the module. A sink for pods and, by `owners` and `jobs`, for what stands above them; `run` until cancelled.
+
+    following: how a kind is read. may_write: whether this process leads.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        client: Client,
+        kinds: Iterable[OwnerKind],
+        *,
+        following: Callable[[OwnerKind], Following],
+        may_write: Callable[[], bool],
+        meter: Meter,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.kinds = tuple(kinds)
+        self.kin = Kin(client, self.kinds, following)
+        self._cache, self._client, self._meter, self._clock = cache, client, meter, clock
+        self._following, self._may_write = following, may_write
+        self._raw: dict[str, tuple[Pod, Shape]] = {}
+        self._of: dict[str, str] = {}
+        self._gangs: dict[str, _Gang] = {}
+        self._key_of: dict[str, str] = {}
+        self._asks: dict[str, tuple[Reference, str]] = {}
+        self._waiting: dict[str, dict[str, None]] = {}
+        self._waits_for: dict[str, str] = {}
+        self._held: dict[str, float] = {}
+        self._dirty: dict[str, None] = {}
+        self._wake = asyncio.Event()
+        self._led = False
+
+    # -- pods in --------------------------------------------------------------------------------------------------
+
+    def put(self, value: tuple[Pod, Shape]) -> None:
+        """A pod appeared or changed."""
+        pod = value[0]
+        if not self._concerns(pod):
+            self._forget(pod.uid)
+            self._cache.pods.put(value)
+            return
+        self._raw[pod.uid] = value
+        self._show(pod.uid)
+
+    def drop(self, uid: str) -> None:
+        """A pod is gone."""
+        self._forget(uid)
+        self._cache.pods.drop(uid)
+
+    def _concerns(self, pod: Pod) -> bool:
+        if not pod.ours or not pod.owner_uid or pod.group or pod.min_member:
+            return False
+        if not any(self._following(kind) in (Following.PENDING, Following.FOLLOWED) for kind in self.kinds):
+            return False
+        return pod.uid in self._of or self.kin.starts(_controller(pod))
+
+    def _forget(self, uid: str) -> None:
+        self._raw.pop(uid, None)
+        self._held.pop(uid, None)
+        self._waits_no_more(uid)
+        owner = self._of.pop(uid, "")
+        gang = self._gangs.get(owner)
+        if gang is not None and gang.pods.pop(uid, uid) is None and not gang.pods:
+            self._mark(owner)
+
+    def _show(self, uid: str) -> None:
+        """Pass a pod on as what it is, or hold it until that is known."""
+        pod, shape = self._raw[uid]
+        gang = self._gang_of(pod)
+        if gang is None:
+            if self._hold(pod):
+                return
+            if uid not in self._waits_for:
+                del self._raw[uid]
+            shown = pod
+        else:
+            gang.pods[uid] = None
+            self._of[uid] = gang.owner.uid
+            shown = self._as_member(pod, gang)
+            if shown.group and shown.group not in self._cache.groups.by_key:
+                self._mark(gang.owner.uid)
+                if self._may_write() and not gang.gone and self._hold(pod):
+                    return
+        self._held.pop(uid, None)
+        self._cache.pods.put((shown, shape))
+
+    def _gang_of(self, pod: Pod) -> _Gang | None:
+        """Return the gang of a pod; None when it has none, or when that is not known yet (it then waits)."""
+        known = self._of.get(pod.uid)
+        if known is not None:
+            return self._gangs.get(known)
+        owner, missing = self.kin.climb(_controller(pod))
+        self._waits_no_more(pod.uid)
+        if missing is not None:
+            self._waits_for[pod.uid] = missing.uid
+            self._waiting.setdefault(missing.uid, {})[pod.uid] = None
+            if missing.uid not in self._asks:
+                self._asks[missing.uid] = (missing, pod.namespace)
+                self._wake.set()
+            return None
+        if owner is None:
+            return None
+        return self._gangs.setdefault(owner.uid, _Gang(owner))
+
+    def _waits_no_more(self, uid: str) -> None:
+        missing = self._waits_for.pop(uid, "")
+        if missing in self._waiting:
+            self._waiting[missing].pop(uid, None)
+
+    def _as_member(self, pod: Pod, gang: _Gang) -> Pod:
+        owner = gang.owner
+        if owner.problems:
+            return replace(pod, problems=(*pod.problems, *owner.problems))
+        if owner.minimum < 2:
+            return pod
+        if not gang.virtual:
+            return replace(pod, group=self._key(owner))
+        uid = owner.uid
+        if owner.shard:
+            uid = f"{uid}.{dict(pod.labels).get(owner.shard, '')}"
+        kind, name = owner.reference.kind, owner.reference.name
+        return replace(pod, owner_kind=kind, owner_name=name, owner_uid=uid, min_member=owner.minimum)
+
+    def _hold(self, pod: Pod) -> bool:
+        """Whether a pod must not be shown now: it could be bound, nobody has seen it yet, and something is missing."""
+        missing = pod.uid in self._waits_for or pod.uid in self._of
+        if not missing or not pod.waiting or pod.gated or pod.uid in self._cache.pods.pods:
+            return False
+        since = self._held.setdefault(pod.uid, self._clock())
+        self._wake.set()
+        return self._clock() - since < HOLD
+
+    def _key(self, owner: Owner) -> str:
+        key = f"muster/{owner.namespace}/{group_name(owner.reference)}"
+        self._key_of[key] = owner.uid
+        return key
+
+    def _show_all(self, owner: str) -> None:
+        gang = self._gangs.get(owner)
+        for uid in tuple(gang.pods) if gang is not None else ():
+            self._show(uid)
+
+    def _unblock(self, missing: str) -> None:
+        """Look again at the pods that waited for one object."""
+        self._asks.pop(missing, None)
+        for uid in self._waiting.pop(missing, ()):
+            if uid in self._raw:
+                self._show(uid)
+
+    # -- what stands above pods -----------------------------------------------------------------------------------
+
+    def saw_owner(self, owner: Owner) -> None:
+        """An owner of a known kind appeared or changed."""
+        self.kin.saw(owner)
+        gang = self._gangs.get(owner.uid)
+        if gang is not None and gang.owner != owner:
+            alike = replace(owner, resource_version=gang.owner.resource_version) == gang.owner
+            gang.owner = owner
+            if not alike:
+                gang.virtual, gang.attempts, gang.not_before = "", 0, 0.0
+                self._show_all(owner.uid)
+                self._mark(owner.uid)
+        self._unblock(owner.uid)
+
+    def lost_owner(self, uid: str) -> None:
+        """An owner is gone."""
+        if self.kin.owners.pop(uid, None) is not None and uid in self._gangs:
+            self._gangs[uid].gone = True
+            self._mark(uid)
+
+    def saw_job(self, uid: str, above: Reference | None) -> None:
+        """A Job appeared; above: its controller."""
+        self.kin.jobs[uid] = above
+        self._unblock(uid)
+
+    def lost_job(self, uid: str) -> None:
+        """A Job is gone."""
+        self.kin.jobs.pop(uid, None)
+
+    def watch(self, events: list[feed.Event]) -> None:
+        """What the cache tells: groups come, change and go."""
+        for event in events:
+            if isinstance(event, feed.GroupSet) and event.group.dialect == "muster":
+                key = event.group.key
+                if event.group.made_for and self._led:
+                    self._mark(event.group.made_for)
+            elif isinstance(event, feed.GroupGone):
+                key = event.key
+            else:
+                continue
+            owner = self._key_of.get(key)
+            if owner is not None:
+                self._mark(owner)
+                asyncio.get_running_loop().call_soon(self._show_all, owner)
+
+    # -- groups out -----------------------------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        """This process may write now: look at everything once."""
+        self._led = True
+        for owner in self._gangs:
+            self._mark(owner)
+        for group in self._cache.groups.by_key.values():
+            if group.made_for:
+                self._mark(group.made_for)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """What is not as it should be: owners without an object for their gang, kinds that cannot be read."""
+        found = {gang.owner.title: gang.virtual for gang in self._gangs.values() if gang.virtual}
+        found |= {one.field.split(": ")[0]: one.message for g in self._gangs.values() for one in g.owner.problems}
+        return dict(sorted({**found, **self.kin.unclear}.items()))
+
+    def _mark(self, owner: str) -> None:
+        self._dirty[owner] = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Read what is missing, write what is due, let go of what was held too long."""
+        while True:
+            pause = TICK if self._held or self._asks or self._dirty else None
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+            self._wake.clear()
+            await self.step()
+
+    async def step(self) -> None:
+        """Do once what is due now."""
+        now = self._clock()
+        await self._climb(now)
+        self._let_go(now)
+        await self._write(now)
+
+    async def _climb(self, now: float) -> None:
+        for missing, namespace in tuple(self._asks.values()):
+            if not self.kin.watched(missing):
+                if await self.kin.read(namespace, missing):
+                    self._unblock(missing.uid)
+                continue
+            pods = self._waiting.get(missing.uid, ())
+            if not any(uid in self._raw for uid in pods):
+                self._unblock(missing.uid)
+            elif self.kin.climb(missing)[1] is None:
+                self._unblock(missing.uid)  # its kind turned out not to be readable
+            elif pods and all(now - self._held.get(uid, now) >= HOLD for uid in pods):
+                self.kin.give_up(missing)
+                self._unblock(missing.uid)
+
+    def _let_go(self, now: float) -> None:
+        for uid in [uid for uid, since in self._held.items() if now - since >= HOLD]:
+            if uid in self._raw:
+                self._show(uid)
+            self._held.pop(uid, None)
+
+    async def _write(self, now: float) -> None:
+        if not self._may_write():
+            if not self._led:
+                self._dirty.clear()  # `lead` marks everything
+            return
+        due = [uid for uid in self._dirty if uid not in self._gangs or self._gangs[uid].not_before <= now]
+        for start in range(0, len(due), _AT_ONCE):
+            some = due[start : start + _AT_ONCE]
+            for uid in some:
+                self._dirty.pop(uid, None)
+            await asyncio.gather(*(self._reconcile(uid) for uid in some))
+
+    def _made(self, uid: str) -> PodGroup | None:
+        """The group that was made for an owner."""
+        gang = self._gangs.get(uid)
+        if gang is not None:
+            group = self._cache.groups.by_key.get(self._key(gang.owner))
+            return group if group is not None and group.made_for == uid else None
+        made = (group for group in self._cache.groups.by_key.values() if group.made_for == uid)
+        return next(made, None)
+
+    async def _reconcile(self, uid: str) -> None:
+        gang, group = self._gangs.get(uid), self._made(uid)
+        owner = self.kin.owners.get(uid)
+        try:
+            if group is not None and self._is_left(uid, owner):
+                await self._request("deleted", "DELETE", group, {"preconditions": {"uid": group.uid}})
+            elif gang is not None and owner is not None and owner.minimum >= 2 and not owner.deleting:
+                if group is None and gang.pods and not gang.virtual:
+                    await self._create(gang)
+                elif group is not None and _differs(group, owner):
+                    await self._request("changed", "PATCH", group, {"spec": _spec(owner)})
+            if gang is not None:
+                gang.attempts, gang.not_before = 0, 0.0
+        except RequestFailed as error:
+            self._failed(uid, gang, error)
+        if gang is not None and not gang.pods and (owner is None or group is None):
+            self._gangs.pop(uid, None)
+            self._key_of.pop(f"muster/{gang.owner.namespace}/{group_name(gang.owner.reference)}", None)
+
+    def _is_left(self, uid: str, owner: Owner | None) -> bool:
+        """Whether a group that was made for an owner has nobody to be there for."""
+        if owner is not None:
+            return owner.minimum < 2 and not owner.problems
+        states = [self._following(kind) for kind in self.kinds]
+        return Following.PENDING not in states and Following.REFUSED not in states
+
+    async def _create(self, gang: _Gang) -> None:
+        owner = gang.owner
+        spec = _spec(owner)
+        first = self._raw[next(iter(gang.pods))][0]
+        if first.preemptible is False:
+            spec["preemptible"] = False
+        reference = owner.reference
+        body = {
+            "apiVersion": _API_VERSION,
+            "kind": "PodGroup",
+            "metadata": {
+                "name": group_name(reference),
+                "namespace": owner.namespace,
+                "labels": {MADE_FOR: owner.uid},
+                "ownerReferences": [
+                    {"apiVersion": reference.api, "kind": reference.kind, "name": reference.name, "uid": reference.uid}
+                ],
+            },
+            "spec": spec,
+        }
+        path = path_of("scheduling.muster.sh", "v1alpha1", "podgroups", owner.namespace)
+        try:
+            await self._client.request("POST", path, body=body)
+        except ApiError as error:
+            there = self._cache.groups.by_key.get(self._key(owner))
+            if error.status != 409 or (there is not None and there.made_for != owner.uid):
+                raise
+            self._mark(owner.uid)  # it is on its way to us
+            return
+        self._meter.count("owner_groups", result="made")
+        log.info("group_made", owner=owner.title, group=group_name(reference), minimum=owner.minimum)
+
+    async def _request(self, result: str, method: str, group: PodGroup, body: dict[str, Any]) -> None:
+        path = path_of("scheduling.muster.sh", "v1alpha1", "podgroups", group.namespace, group.name)
+        merge = {"content_type": "application/merge-patch+json"} if method == "PATCH" else {}
+        try:
+            await self._client.request(method, path, body=body, **merge)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+            return  # it is gone, or another one has its name
+        self._meter.count("owner_groups", result=result)
+        log.info(f"group_{result}", group=f"{group.namespace}/{group.name}", owner=group.made_for)
+
+    def _failed(self, uid: str, gang: _Gang | None, error: RequestFailed) -> None:
+        """Try again what may pass; else the pods are a gang without an object."""
+        passing = not isinstance(error, ApiError) or error.status == 429 or error.status >= 500
+        self._meter.count("owner_groups", result="failed")
+        if gang is None:
+            log.warning("group_failed", owner=uid, error=str(error))
+            return
+        gang.attempts += 1
+        gang.not_before = self._clock() + min(_LAST_WAIT, _FIRST_WAIT * 2**gang.attempts)
+        if passing:
+            self._mark(uid)
+        elif not gang.virtual and self._made(uid) is None:
+            gang.virtual = f"no PodGroup can be written for it, so it is a gang without an object: {error}"
+            log.warning("group_failed", owner=gang.owner.title, problem=gang.virtual)
+            self._show_all(uid)
+
+
+def _controller(pod: Pod) -> Reference:
+    return Reference(pod.owner_api, pod.owner_kind, pod.owner_name, pod.owner_uid)
+
+
+def _spec(owner: Owner) -> dict[str, Any]:
+    if not owner.shard:
+        return {"minMember": owner.minimum}
+    part = {"name": "replica", "matchLabelKeys": [owner.shard], "minMember": owner.minimum, "minSubGroups": 1}
+    return {"minMember": owner.minimum, "subGroups": [part]}
+
+
+def _differs(group: PodGroup, owner: Owner) -> bool:
+    parts = {one.min_member for one in group.subgroups}
+    return group.min_member != owner.minimum or bool(owner.shard and parts != {owner.minimum})

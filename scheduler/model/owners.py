@@ -1,0 +1,51 @@
+"""What stands above pods: references to controllers, and owners whose pods start together. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from scheduler.model.pods import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A controller as an object names it. `api` is its apiVersion."""
+
+    api: str
+    kind: str
+    name: str
+    uid: str
+
+    @property
+    def group(self) -> str:
+        """Its API group; "" is the core group."""
+        return self.api.rpartition("/")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An object whose pods form a gang that no object states.
+
+    minimum: how many of its pods start together; below 2 there is no gang. shard: a label; with one, the pods of each
+    of its values are a gang of their own, of `minimum` pods. above: its own controller. problems: why no minimum can be
+    told; its pods then wait.
+    """
+
+    reference: Reference
+    namespace: str
+    minimum: int = 0
+    shard: str = ""
+    above: Reference | None = None
+    deleting: bool = False
+    problems: tuple[Problem, ...] = ()
+    resource_version: str = ""
+
+    @property
+    def uid(self) -> str:
+        """Its uid."""
+        return self.reference.uid
+
+    @property
+    def title(self) -> str:
+        """How people are told of it."""
+        return f"{self.reference.kind} {self.namespace}/{self.reference.name}"
