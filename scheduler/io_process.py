@@ -8,7 +8,6 @@ for length.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import signal
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from typing import Any, cast
 import msgspec
 import structlog
 
-from scheduler import __version__
 from scheduler.app import (
     BrainProcess,
     Describer,
@@ -56,10 +54,10 @@ from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.bindrequest import BindRequest
 from scheduler.observe import explain
 from scheduler.observe.health import Health
-from scheduler.observe.journal import Journal
 from scheduler.observe.metrics import Metrics
 from scheduler.observe.tracing import from_environment
-from scheduler.web.site import Site, Status, Unanswerable
+from scheduler.web.port import Page, digest
+from scheduler.web.site import Status
 
 log = structlog.get_logger("muster.io")
 RELOAD_PERIOD = 2.0
@@ -115,10 +113,6 @@ class IoProcess:
         self._leading = False
         self._last_session = time.monotonic()
         self._snapshot_waiters: list[asyncio.Future[bytes]] = []
-        self._journal = Journal()
-        self._site = Site(self._ask_page, self._journal, self._page_status)
-        self._askers: dict[int, asyncio.Future[feed.PageReply]] = {}
-        self._asked = 0
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -189,6 +183,7 @@ class IoProcess:
         )
         self._writer = Writer(client, self._may_write, self._metrics, pressed=lambda: self._binder.depth > 0)
         self._link = self._start_brain()
+        self._page = Page(self._link.send, self._page_status)
         self._performer = Performer(
             self._writer,
             cache,
@@ -196,7 +191,7 @@ class IoProcess:
             explain,
             namespace=config.namespace,
             epoch=lambda: self._elector.epoch or 0,
-            send=self._tell_brain,
+            send=self._page.passing,
             meter=self._metrics,
             has_status=self._watches.has_status,
             deadline=config.binder.deadline,
@@ -282,7 +277,7 @@ class IoProcess:
         await self._link.start()
         self._cache.subscribe(self._performer.watch)
         self._cache.subscribe(self._to_brain)
-        self._cache.subscribe(self._journal.watch)
+        self._cache.subscribe(self._page.watch)
         waiting = asyncio.create_task(self._say_what_is_missing())
         await self._watches.all_synced.wait()
         waiting.cancel()
@@ -296,7 +291,7 @@ class IoProcess:
             self._leading = True
             self._client.fence = self._may_write
             self._metrics.leading(True)
-            self._site.news()
+            self._page.news()
             if self._grouping is not None:
                 self._grouping.lead()
             group.create_task(self._binder.run(), name="binder")
@@ -328,12 +323,6 @@ class IoProcess:
         for event in events:
             self._link.send(event)
 
-    def _tell_brain(self, event: feed.Event) -> None:
-        """Pass on what became of decisions."""
-        if isinstance(event, feed.HandoverFailed):
-            self._journal.refused(event.session, event.groups, event.cause)
-        self._link.send(event)
-
     def _on_brain(self, messages: list[feed.FromBrain]) -> None:
         for message in messages:
             match message:
@@ -341,18 +330,15 @@ class IoProcess:
                     if self._tracing is not None:
                         self._tracing.placed(message.session, message.places)
                     self._performer.handle(message)
-                    self._journal.handover(message)
+                    self._page.handover(message)
                 case feed.SessionDone():
                     self._last_session = time.monotonic()
                     self._metrics.session(message)
                     if self._tracing is not None:
                         self._tracing.session(message.session, message.seconds)
-                    self._journal.done(message)
-                    self._site.news()
+                    self._page.done(message)
                 case feed.PageReply():
-                    asker = self._askers.pop(message.number, None)
-                    if asker is not None and not asker.done():
-                        asker.set_result(message)
+                    self._page.reply(message)
                 case feed.SnapshotReply(data=data):
                     for waiter in self._snapshot_waiters:
                         if not waiter.done():
@@ -422,7 +408,7 @@ class IoProcess:
             snapshot=self._snapshot,
             state=self._state,
             access=Reviewer(self._client).status,
-            page=self._site.answer,
+            page=self._page.answer,
         )
         await health.start()
         log.info("serving", address=health.address)
@@ -461,33 +447,17 @@ class IoProcess:
         async with asyncio.timeout(30):
             return await waiter
 
-    async def _ask_page(self, view: str, arguments: dict[str, str]) -> bytes:
-        self._asked += 1
-        number = self._asked
-        asker: asyncio.Future[feed.PageReply] = asyncio.get_running_loop().create_future()
-        self._askers[number] = asker
-        self._link.send(feed.PageAsk(number, view, arguments))
-        try:
-            reply = await asker
-        finally:
-            self._askers.pop(number, None)
-        if reply.fault:
-            raise Unanswerable(reply.fault)
-        return reply.data
-
     def _page_status(self) -> Status:
-        synced = self._watches.all_synced.is_set()
-        elects = not isinstance(self._elector, _AlwaysLeading)
+        elected = isinstance(self._elector, Elector)
         return Status(
-            version=__version__,
-            synced=synced,
-            missing=tuple(self._watches.lost() if synced else self._watches.waiting_for()),
+            synced=self._watches.all_synced.is_set(),
+            missing=tuple(self._watches.waiting_for() or self._watches.lost()),
             leading=self._may_write(),
-            elects=elects,
-            identity=self._elector.identity if elects else "",
+            elects=elected,
+            identity=self._elector.identity if elected else "",
             holder=self._elector.holder or "",
             epoch=int(self._elector.epoch or 0),
-            config=hashlib.sha256(msgspec.json.encode(self._config)).hexdigest()[:12],
+            config=digest(self._config),
             scheduler_names=self._config.scheduler_names,
             actions=self._config.actions,
             objects=self._cache.sizes(),

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.actions import moving_whole
 from scheduler.actions.ask import Ask, relate
 from scheduler.actions.candidates import Candidate, herd_of
 from scheduler.actions.evicting import commit, evict_for
@@ -32,8 +33,9 @@ NAME = "consolidate"
 
 
 def run(session: Session) -> None:
-    """Move pods together for groups that have no place."""
+    """Move pods together for groups that have no place; gangs that lost their domain and opted in move themselves."""
     make_room_for(session, NAME, movable, move_for)
+    moving_whole.run(session)
 
 
 def moving_first(session: Session, ask: Ask, rights: Rights) -> bool:

@@ -228,6 +228,36 @@ def simulate(
 
 
 @app.command()
+def lint(
+    files: Annotated[list[Path], typer.Option("--filename", "-f", help="Manifests, - for standard input; repeat.")],
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Also hold them against queues, classes and rules of the cluster.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 for warnings too.")] = False,
+    namespace: Namespace = None,
+    output: ToldOption = Told.TABLE,
+    config: ConfigFile = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Say what is wrong with manifests, and which gangs they form; nothing is created."""
+    from scheduler.cli.lint import lint as ask
+
+    raise typer.Exit(
+        ask(
+            files,
+            cluster=cluster,
+            strict=strict,
+            config=config,
+            namespace=namespace,
+            kubeconfig=kubeconfig,
+            context=context,
+            output=output.value,
+        )
+    )
+
+
+@app.command()
 def share(
     queue: QueueTree = None,
     output: ToldOption = Told.TABLE,

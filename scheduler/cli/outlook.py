@@ -2,7 +2,7 @@
 
 Decided here: a whole session is run on the cluster as it is (`picture`), so that what is said to fit, or not to, has
 been searched for and not guessed; nothing of it is carried out. Where it would place the group, that is told, with who
-would have to go; the scheduler may not have come to it yet. The words are those of `observe.outlook`.
+would have to go; the scheduler may not have come to it yet. The words are those of `web.outlook`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scheduler.cli.picture import Picture
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.session import Session
 from scheduler.observe import explain
-from scheduler.observe import outlook as words
+from scheduler.web import outlook as words
 
 Facts = dict[str, Any]
 

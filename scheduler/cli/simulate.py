@@ -8,29 +8,25 @@ not guessed: the smallest set of restrictions without which the gang fits what i
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from scheduler.actions.ask import Ask, relate
 from scheduler.actions.placing import problem_of
 from scheduler.actions.steps import asked_again
 from scheduler.app import load_configuration
 from scheduler.cli import picture
+from scheduler.cli.manifests import Unusable, added, documents_of
 from scheduler.cli.output import FAILED, NOT_FOUND, OK, USAGE, complain, emit, with_client
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient
 from scheduler.cluster.store import Store
 from scheduler.config import ConfigError, SchedulerConfiguration
-from scheduler.dialects import core
 from scheduler.dialects.meta import Undecodable
-from scheduler.dialects.registry import DIALECTS
 from scheduler.framework.session import Session
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import HOSTNAME, Node
@@ -43,11 +39,6 @@ from scheduler.placement.relax import explain as relaxations
 
 Json = dict[str, Any]
 Facts = dict[str, Any]
-_MOST_PODS = 100_000
-
-
-class Unusable(ValueError):
-    """An object of a file that cannot be simulated; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +57,7 @@ def simulate(
     """Print what a session would do with the objects of the files; exit code."""
     try:
         settings = load_configuration(config)
-        documents = list(_documents(question.files))
+        documents = list(documents_of(question.files))
     except (ConfigError, Unusable) as error:
         complain(f"{config}: {error}" if isinstance(error, ConfigError) and config else str(error))
         return USAGE
@@ -122,130 +113,6 @@ def _members(state: GroupState) -> Iterator[Pod]:
 
 
 # -- what is added ----------------------------------------------------------------------------------------------------
-
-
-def _documents(files: tuple[Path, ...]) -> Iterator[Json]:
-    for file in files:
-        try:
-            for document in yaml.safe_load_all(file.read_text()):
-                if document is None:
-                    continue
-                if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-                    raise Unusable(f"{file}: a document is not an object with a kind")
-                yield from document.get("items") or [document] if document["kind"] == "List" else [document]
-        except yaml.YAMLError as error:
-            raise Unusable(f"{file}: {error}") from error
-
-
-def added(documents: list[Json], namespace: str, classes: Mapping[str, int]) -> list[feed.Event]:
-    """Return the objects as events: groups, queues, topologies, pods, and the pods of Jobs and Deployments.
-
-    classes: the value of each priority class, that of "" is the default. Raises `Unusable` for another kind,
-    `Undecodable` for what cannot be read.
-    """
-    found: list[feed.Event] = []
-    for number, document in enumerate(documents):
-        body = _complete(document, namespace, number)
-        kind, version = body["kind"], str(body.get("apiVersion", ""))
-        if kind == "Pod":
-            found += _pod(body, classes)
-        elif kind == "Job" and version == "batch/v1":
-            group = core.decode_owner(_raw(body), "Job", version)
-            found += [feed.GroupSet(group)] if group is not None else []
-            found += _replicas(body, int(body["spec"].get("parallelism", 1)), classes)
-        elif kind in ("Deployment", "ReplicaSet", "StatefulSet") and version == "apps/v1":
-            found += _replicas(body, int(body["spec"].get("replicas", 1)), classes)
-        else:
-            found.append(_object(body, kind, version))
-    return found
-
-
-def _object(body: Json, kind: str, version: str) -> feed.Event:
-    group, _, number = version.partition("/")
-    for dialect in DIALECTS:
-        for resource in dialect.resources:
-            if (resource.group, resource.kind) != (group, kind) or number not in resource.versions:
-                continue
-            if resource.role == "group":
-                return feed.GroupSet(dialect.decode_group(_raw(body), version))
-            if resource.role == "queue":
-                return feed.QueueSet(dialect.decode_queue(_raw(body), version))
-            if resource.role == "topology":
-                return feed.TopologySet(dialect.decode_topology(_raw(body), version))
-            if resource.role == "hypernode":
-                return feed.HyperNodeSet(dialect.decode_hypernode(_raw(body), version))
-    name = body["metadata"].get("name", "")
-    wish = "only groups, queues, topologies, pods, Jobs and Deployments are simulated"
-    raise Unusable(f"{kind} {name} ({version}): {wish}")
-
-
-def _complete(document: Json, namespace: str, number: int) -> Json:
-    """Return the object with the metadata that the API server would have added."""
-    meta = {**(document.get("metadata") or {})}
-    if not isinstance(document.get("spec"), dict):
-        raise Unusable(f"{document['kind']} {meta.get('name', '')}: has no spec")
-    meta.setdefault("name", f"{meta.get('generateName', 'simulated-')}{number}")
-    meta.setdefault("namespace", namespace)
-    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    meta |= {"uid": f"simulated-{number}", "resourceVersion": "1", "generation": 1, "creationTimestamp": stamp}
-    return {**document, "metadata": meta, "status": {}}
-
-
-def _replicas(owner: Json, count: int, classes: Mapping[str, int]) -> list[feed.Event]:
-    template = owner["spec"].get("template")
-    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise Unusable(f"{owner['kind']} {owner['metadata']['name']}: has no pod template")
-    if not 0 <= count <= _MOST_PODS:
-        raise Unusable(f"{owner['kind']} {owner['metadata']['name']}: {count} pods are not simulated")
-    found: list[feed.Event] = []
-    meta = owner["metadata"]
-    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
-    for index in range(count):
-        own = template.get("metadata") or {}
-        annotations = {**(own.get("annotations") or {})}
-        if owner["spec"].get("completionMode") == "Indexed":
-            annotations["batch.kubernetes.io/job-completion-index"] = str(index)
-        pod = {
-            "metadata": {
-                **own,
-                "annotations": annotations,
-                "name": f"{meta['name']}-{index}",
-                "namespace": meta["namespace"],
-                "uid": f"{meta['uid']}-{index}",
-                "resourceVersion": "1",
-                "creationTimestamp": meta["creationTimestamp"],
-                "ownerReferences": [reference | {"name": meta["name"], "uid": meta["uid"]}],
-            },
-            "spec": template["spec"],
-        }
-        found += _pod(pod, classes)
-    return found
-
-
-def _pod(body: Json, classes: Mapping[str, int]) -> list[feed.Event]:
-    """Return a pod with what the API server would have filled in: its priority, and requests where there are limits."""
-    spec = {**body["spec"]}
-    named = spec.get("priorityClassName") or ""
-    if named and named not in classes:
-        raise Unusable(f"Pod {body['metadata']['name']}: there is no PriorityClass {named}")
-    spec.setdefault("priority", classes.get(named, 0))
-    for field in ("containers", "initContainers"):
-        if isinstance(spec.get(field), list):
-            spec[field] = [_defaulted(one) if isinstance(one, dict) else one for one in spec[field]]
-    pod, shape = core.decode_pod(_raw({**body, "spec": spec}), frozenset())
-    return [feed.ShapeSet(shape), feed.PodSet(replace(pod, ours=True))]
-
-
-def _defaulted(container: Json) -> Json:
-    resources = container.get("resources")
-    if not isinstance(resources, dict) or not isinstance(resources.get("limits"), dict):
-        return container
-    requests = {**resources["limits"], **(resources.get("requests") or {})}
-    return {**container, "resources": {**resources, "requests": requests}}
-
-
-def _raw(body: Json) -> bytes:
-    return json.dumps(body).encode()
 
 
 def clones(like: Node, count: int) -> Iterator[Node]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
-from scheduler.dialects.membership import SUSPEND, suspended
+from scheduler.dialects.membership import ON_DOMAIN_LOST, SUSPEND, moves_whole, suspended
 from scheduler.dialects.meta import Identity, Undecodable, seconds, undecodable
 from scheduler.dialects.requests import exact, rounded
 from scheduler.model.decisions import SetStatus
@@ -152,6 +152,11 @@ class Opened:
         return suspended((self.metadata.annotations or {}).get(SUSPEND, ""), self.problems)
 
     @property
+    def moves_whole(self) -> bool:
+        """Whether all of the group may be moved when its domain is lost: an annotation, for APIs without a field."""
+        return moves_whole((self.metadata.annotations or {}).get(ON_DOMAIN_LOST, ""), self.problems)
+
+    @property
     def marked_queue(self) -> str:
         """The queue that a label, else an annotation, of the object names: for APIs that have no field for it."""
         marks = {**(self.metadata.annotations or {}), **(self.metadata.labels or {})}
@@ -200,6 +205,7 @@ class PodGroupDialect:
             api_version=api_version,
             kind="PodGroup",
             suspended=opened.suspended,
+            moves_whole=opened.moves_whole,
             created=seconds(meta.creation_timestamp),
             generation=meta.generation,
             conditions=read_conditions(opened.status),

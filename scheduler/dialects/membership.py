@@ -22,8 +22,11 @@ MADE_FOR = "scheduling.muster.sh/made-for"
 """Label of a PodGroup that the grouping controller made: the uid of the owner."""
 SUSPEND = "scheduling.muster.sh/suspend"
 """Annotation of an object that is a group: nothing of it starts while it says "true"."""
+ON_DOMAIN_LOST = "scheduling.muster.sh/on-domain-lost"
+"""Annotation of an object that is a group: what happens when a lost member has no place where the others are."""
 _RANK_STRIDE = 1_000_000
 _TRUTH = MappingProxyType({"true": True, "false": False})
+_ON_DOMAIN_LOST = MappingProxyType({"Wait": False, "MoveWhole": True})
 VOLCANO_TRUE = ("1", "t", "T", "true", "TRUE", "True")
 """How Volcano's annotations say yes; everything else that is said means no."""
 KAI_WORDS = MappingProxyType({"preemptible": True, "non-preemptible": False})
@@ -179,6 +182,11 @@ def suspended(text: str, problems: list[Problem]) -> str:
     """Return the field that suspends a group ("" = none), from what its annotation says ("" = absent)."""
     said = _said(text, SUSPEND, _TRUTH, problems) if text else False
     return f"metadata.annotations[{SUSPEND}]" if said else ""
+
+
+def moves_whole(text: str, problems: list[Problem]) -> bool:
+    """Return whether a group may be moved as a whole, from what its annotation says ("" = absent)."""
+    return bool(_said(text, ON_DOMAIN_LOST, _ON_DOMAIN_LOST, problems)) if text else False
 
 
 def _said(text: str, key: str, words: Mapping[str, bool], problems: list[Problem]) -> bool | None:

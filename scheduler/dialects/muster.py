@@ -76,8 +76,9 @@ class MusterDialect(PodGroupDialect):
         members = status.get("members")
         phase = str(status.get("phase") or "")
         minimum, roles = spec.integer("minMember", 1, 1), _roles(spec)
+        known = self.identified(opened, api_version)
         return replace(
-            self.identified(opened, api_version),
+            known,
             min_member=minimum,
             roles=roles,
             subgroups=_subgroups(spec, roles),
@@ -85,6 +86,7 @@ class MusterDialect(PodGroupDialect):
             queue=spec.text("queue"),
             priority_class=spec.text("priorityClassName"),
             preemptible=spec.flag("preemptible"),
+            moves_whole=spec.choice("onDomainLost", "Wait", ("Wait", "MoveWhole")) == "MoveWhole" or known.moves_whole,
             suspended=spec.at("suspend") if spec.flag("suspend") else opened.suspended,
             min_runtime=queues.duration(spec, "minRuntime"),
             topology=_topology(spec, minimum),

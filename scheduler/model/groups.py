@@ -62,6 +62,7 @@ class PodGroup:
     that it once reached its minimum. `phase` and `conditions` are those last read, so that only changes are written.
     `counts` are those last written. `raw_status` is the status as read, verbatim: only its dialect looks into it.
     `created` is in seconds since the epoch. `generation` is metadata.generation.
+    `moves_whole`: when a lost member has no place that keeps its rules about domains, all of it may be moved.
     `suspended`: the field of its object that says that nothing of it starts ("" = none).
     `min_runtime`: seconds for which it is not evicted once it runs (None: as its queue says). `evicts_after`: seconds
     for which it waits before anybody is evicted or moved for it.
@@ -86,6 +87,7 @@ class PodGroup:
     priority_class: str = ""
     preemptible: bool | None = None
     suspended: str = ""
+    moves_whole: bool = False
     min_runtime: float | None = None
     evicts_after: float = 0.0
     topology: TopologyWish | None = None

@@ -105,9 +105,9 @@ def tone(total: int, free: int, *, barred: bool) -> str:
     return f"load-{LOADS if free <= 0 else min(LOADS - 1, ceil(LOADS * used / total))}"
 
 
-def plan(picture: Picture, depth: int | None = None) -> Drawing:
-    """Return the boxes without the head; depth as in `draw`."""
-    placed, width, height = _placed(picture, depth, 0.0)
+def plan(picture: Picture, width: float, depth: int | None = None) -> Drawing:
+    """Return the boxes without the head, as wide as that where no domain is wider; depth as in `draw`."""
+    placed, width, height = _flow(_outermost(picture, depth), most=width)
     parts: list[Box | Text] = []
     for x, y, block in placed:
         _put(parts, picture, block, x, y)
@@ -118,7 +118,7 @@ def draw(picture: Picture, depth: int | None = None) -> Drawing:
     """Return the drawing. depth: how many levels get boxes; None: all but those of single nodes."""
     words = _head(picture)
     wide = max(len(one.text) * _LETTER * one.size / FONT for one in words if isinstance(one, Text))
-    placed, width, height = _placed(picture, depth, wide)
+    placed, width, height = _flow(_outermost(picture, depth), wide)
     head = 3 * LINE + 2 * PAD + LINE * len(picture.levels)
     width = max(width, wide)
     parts: list[Box | Text] = [Box(0, 0, width + 2 * PAD, height + head + 2 * PAD, "#ffffff"), *words]
@@ -127,17 +127,15 @@ def draw(picture: Picture, depth: int | None = None) -> Drawing:
     return Drawing(ceil(width + 2 * PAD), ceil(height + head + 2 * PAD), tuple(parts))
 
 
-def _placed(
-    picture: Picture, depth: int | None, wide: float
-) -> tuple[tuple[tuple[float, float, _Block], ...], float, float]:
-    """Place the domains, in rows of at least this width."""
+def _outermost(picture: Picture, depth: int | None) -> list[_Block]:
+    """Return the widest domains, and the nodes that are in none."""
     if depth is None:
         depth = max((one.level + 1 for one in picture.walk(len(picture.levels)) if one.room.nodes > 1), default=0)
     blocks = [_block(one, depth) for one in picture.domains]
     loose = _loose(picture)
     if loose:
         blocks.append(_grid("unlabelled", loose, 0))
-    return _flow(blocks, wide)
+    return blocks
 
 
 def _loose(picture: Picture) -> tuple[int, ...]:
@@ -170,10 +168,13 @@ def _grid(name: str, nodes: Sequence[int], depth: int) -> _Block:
     return _Block(name, width + 2 * PAD, ceil(len(nodes) / columns) * step + LINE + 2 * PAD, depth, cells)
 
 
-def _flow(blocks: Sequence[_Block], wide: float = 0.0) -> tuple[tuple[tuple[float, float, _Block], ...], float, float]:
-    """Place blocks in rows of at least this width; return them with their places, and the size of it all."""
+def _flow(
+    blocks: Sequence[_Block], wide: float = 0.0, *, most: float = 0.0
+) -> tuple[tuple[tuple[float, float, _Block], ...], float, float]:
+    """Place blocks in rows of at least this width (of at most `most`, where that is given and none is wider); return
+    them with their places, and the size of it all."""
     area = sum((one.width + PAD) * (one.height + PAD) for one in blocks)
-    most = max([wide, sqrt(area * WIDE), *(one.width for one in blocks)], default=0.0)
+    most = max([wide, most or sqrt(area * WIDE), *(one.width for one in blocks)], default=0.0)
     placed: list[tuple[float, float, _Block]] = []
     x = y = row = width = 0.0
     for one in blocks:

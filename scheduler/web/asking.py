@@ -19,12 +19,13 @@ from scheduler.web import answers
 from scheduler.web.about import About, Arguments, barred, start, totals
 from scheduler.web.answers import Answer, Nothing
 from scheduler.web.asking_gang import gang
-from scheduler.web.asking_nodes import nodes
+from scheduler.web.asking_nodes import node, nodes
 
-GANGS, FIRST = 50, 15
+GANGS, FIRST = 50, 12
 """Groups on one page of a list, and on the pages that are about something else."""
-QUEUES = 250
-"""Queues that the overview shows, and the page of a queue below it."""
+QUEUES, QUEUES_FIRST = 250, 40
+"""Queues that the overview shows, and the page of a queue below it. Where there are more than a few, the overview shows
+those of the first level unless it is asked for `queues=all`."""
 STATES = ("waiting", "running", "ended", "all")
 _encode = msgspec.msgpack.Encoder(enc_hook=lambda value: value.item()).encode
 
@@ -52,6 +53,9 @@ def _overview(about: About, arguments: Arguments) -> Answer:
     resource = arguments.get("resource", "")
     resource = resource if resource in known else known[0] if known else "cpu"
     waiting = about.in_state("waiting")
+    tree = about.standings
+    if len(tree) > QUEUES_FIRST and arguments.get("queues") != "all":
+        tree = tuple(one for one in tree if one.depth <= 1)
     return answers.Overview(
         **about.head,
         resource=resource,
@@ -59,7 +63,7 @@ def _overview(about: About, arguments: Arguments) -> Answer:
         nodes=len(session.table.names),
         barred=int(barred(session).sum()),
         phases=tuple(sorted(Counter(about.phases.values()).items())),
-        queues=about.queue_rows(about.standings[:QUEUES], resource),
+        queues=about.queue_rows(tree[:QUEUES], resource),
         many=len(about.standings),
         waiting=tuple(about.row(state) for state in waiting[:FIRST]),
         pending=len(waiting),
@@ -170,5 +174,6 @@ VIEWS: Mapping[str, Callable[[About, Arguments], Answer]] = {
     "gang": gang,
     "queue": _queue,
     "nodes": nodes,
+    "node": node,
     "topology": _wiring,
 }

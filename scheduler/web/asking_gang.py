@@ -1,7 +1,7 @@
 """Answers about one group: its members with their nodes, why it waits, its turn, and who holds what it wants.
 
 Decided here: how a member's state is called, and how much of a large group one answer holds. The words for its turn and
-for what keeps others from going are those of `muster why` (`observe.outlook`).
+for what keeps others from going are those of `muster why` (`outlook`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from scheduler.model.groups import GroupState
 from scheduler.model.nodes import HOSTNAME
 from scheduler.model.pods import Pod, held_together
 from scheduler.model.wishes import TopologyWish
-from scheduler.observe import outlook
-from scheduler.web import answers
+from scheduler.web import answers, outlook
 from scheduler.web.about import About, Arguments, barred, start
 from scheduler.web.answers import Answer, Nothing
 

@@ -25,18 +25,21 @@ from scheduler.observe import explain
 from scheduler.observe.health import PAGE
 from scheduler.observe.heatmap import LOADS, Box, Drawing, Text, plan
 from scheduler.web import answers
-from scheduler.web.answers import Answer, Place, Share
+from scheduler.web.answers import Answer, Share
 
+MAP = 1180.0
+"""Pixels to which the heat map is laid out."""
 TURN = 0.002
 """Seconds after which a page that is being made lets others go on."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _PHASES = {
-    "Running": "good", "Completed": "past", "Scheduling": "soon", "Degraded": "bad", "Failed": "bad",
-    "bound": "good", "placed": "soon", "evicted": "bad", "failed": "bad", "waits": "waits",
+    "Running": "good", "bound": "good", "Scheduling": "soon", "placed": "soon", "on its way": "soon", "comes": "soon",
+    "Completed": "past", "succeeded": "past", "being deleted": "past",
+    "Degraded": "bad", "Failed": "bad", "failed": "bad", "evicted": "bad",
 }  # fmt: skip
 _VIEWS: Mapping[str, type[Answer]] = {
     "overview": answers.Overview, "gangs": answers.GangList, "gang": answers.Gang, "queue": answers.QueuePage,
-    "nodes": answers.NodeList, "topology": answers.Wiring,
+    "nodes": answers.NodeList, "node": answers.NodePage, "topology": answers.Wiring,
 }  # fmt: skip
 
 
@@ -64,11 +67,11 @@ class Renderer:
         )
         self._templates.filters |= {
             "amount": amount, "amounts": amounts, "age": age, "clock": clock, "iso": iso, "ms": milliseconds,
-            "short": short, "sentence": sentence, "tone": tone, "percent": percent, "plural": plural,
+            "short": short, "sentence": sentence, "gist": gist, "tone": tone, "percent": percent, "plural": plural,
         }  # fmt: skip
         self._templates.globals |= {
             "url": url, "gang_url": gang_url, "mark": mark, "bar": bar, "heat": heat, "bounds": bounds, "LOADS": LOADS,
-            "place_words": place_words, "weight_unit": WEIGHT_UNIT, "domains": domains,
+            "weight_unit": WEIGHT_UNIT, "domains": domains,
         }  # fmt: skip
         for name in self._templates.list_templates():
             self._templates.get_template(name)  # compiled here, beside the loop
@@ -155,11 +158,9 @@ def sentence(why: Verdict | None) -> str:
     return "" if why is None else explain.sentence(why)
 
 
-def place_words(place: Place) -> str:
-    """Return who is ahead in the queue."""
-    if not place.ahead:
-        return "next in its queue"
-    return f"behind {', '.join(place.ahead)}" + (f" and {place.more} more" if place.more else "")
+def gist(why: Verdict | None) -> str:
+    """Return the first clause of why something waits, for lists: without who holds what."""
+    return sentence(why).partition("; ")[0]
 
 
 def tone(phase: str) -> str:
@@ -222,7 +223,7 @@ class Heat:
 
 def heat(picture: Any) -> Heat:
     """Return the drawing of a topology."""
-    return Heat(plan(picture))
+    return Heat(plan(picture, MAP))
 
 
 def domains(picture: Any, rows: int) -> list[Any]:

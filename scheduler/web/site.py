@@ -19,6 +19,7 @@ from urllib.parse import parse_qsl, unquote
 
 import structlog
 
+from scheduler import __version__
 from scheduler.observe.health import PAGE, Reply
 from scheduler.observe.journal import Journal
 
@@ -34,7 +35,7 @@ NEWS, PING = 2.0, 15.0
 """Seconds between two pieces of news to one browser, and after which one without news hears that we live."""
 VIEWERS = 64
 """Browsers that are told of news at once; the others reload by hand."""
-KEPT = 64
+KEPT = 16
 """Answers that are kept."""
 ASKED = 8
 """Questions that the session process has to answer at once."""
@@ -52,6 +53,8 @@ _GUARD = (
 )
 _PRIVATE = _GUARD + "Cache-Control: no-store\r\n"
 _HTML = "text/html; charset=utf-8"
+_LISTS = {"": "overview", "gangs": "gangs", "nodes": "nodes", "topology": "topology"}
+_SINGLE = {"queues": "queue", "nodes": "node"}
 Ask = Callable[[str, dict[str, str]], Awaitable[bytes]]
 
 
@@ -68,7 +71,6 @@ class Status:
     """What the io process says of itself. missing: what it waits for or cannot follow. holder: who leads, as the lease
     has it. config: digest of the configuration in use."""
 
-    version: str
     synced: bool
     missing: tuple[str, ...]
     leading: bool
@@ -84,6 +86,7 @@ class Status:
     bad: Mapping[str, str] = field(default_factory=dict)
     open_requests: int = 0
     writes: Mapping[str, int] = field(default_factory=dict)
+    version: str = __version__
 
 
 class Site:
@@ -148,27 +151,19 @@ class Site:
                     return Reply(503, b"too many browsers follow already\n", more=f"{_PRIVATE}Retry-After: 60\r\n")
                 more = f"{_PRIVATE}X-Accel-Buffering: no\r\n"
                 return Reply(200, b"", "text/event-stream; charset=utf-8", more, self._events())
-            case [""]:
-                return await self._view("overview", arguments)
-            case ["gangs"]:
-                return await self._view("gangs", arguments)
+            case [name] if name in _LISTS:
+                return await self._view(_LISTS[name], arguments)
+            case [kind, name] if kind in _SINGLE:
+                return await self._view(_SINGLE[kind], {**arguments, "name": name})
             case ["gangs", namespace, name]:
                 return await self._view("gang", {**arguments, "namespace": namespace, "name": name})
-            case ["queues", name]:
-                return await self._view("queue", {**arguments, "name": name})
-            case ["nodes"]:
-                return await self._view("nodes", arguments)
-            case ["topology"]:
-                return await self._view("topology", arguments)
-            case ["sessions"]:
-                return await self._page("sessions", arguments)
             case ["sessions", name]:
                 done = self._journal.session(name)
                 if done is None:
                     return await self._page("nothing", arguments, 404, message=f"session {name} is not kept any more")
                 return await self._page("session", arguments, done=done)
-            case ["about"]:
-                return await self._page("about", arguments)
+            case ["sessions" | "about" as name]:
+                return await self._page(name, arguments)
             case _:
                 return await self._page("nothing", arguments, 404, message="there is no such page")
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,8 @@ EVIL = "<img src=x onerror=alert(1)>"
 PODS = "/api/v1/namespaces/default/pods"
 GROUPS = "/apis/scheduling.muster.sh/v1alpha1/namespaces/default/podgroups"
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-PAGES = (
-    "/", "/gangs?state=all", "/gangs/default/train", "/queues/default", "/nodes", "/topology", "/sessions", "/about",
-)  # fmt: skip
+PAGES = ("/", "/gangs/default/train", "/nodes", "/topology", "/about")
+"""Every table, form and picture is on one of them."""
 WITHIN = 30_000
 """Milliseconds."""
 
@@ -39,7 +39,7 @@ class House:
     """A playground of two nodes with two GPUs each, and a scheduler."""
 
     def __init__(self, directory: Path) -> None:
-        kubeconfig = directory / "kubeconfig"
+        kubeconfig = self.kubeconfig = directory / "kubeconfig"
         self.playground = subprocess.Popen(
             [sys.executable, "-m", "scheduler", "playground", "--nodes", "2", "--write-kubeconfig", kubeconfig],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -58,6 +58,16 @@ class House:
             group = f"/apis/{document['apiVersion']}/namespaces/default/podgroups"
             self.rest.create(paths.get(document["kind"], group), document)
 
+    def group(self, name: str, queue: str) -> None:
+        """Create a group without members."""
+        made = {
+            "apiVersion": "scheduling.muster.sh/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"minMember": 1, "queue": queue},
+        }
+        self.rest.create(GROUPS, made)
+
     def wait_bound(self, count: int) -> None:
         deadline = time.monotonic() + 60
         while sum(bool(pod["spec"].get("nodeName")) for pod in self.rest.list(PODS)) != count:
@@ -71,16 +81,17 @@ class House:
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     made = House(tmp_path_factory.mktemp("page"))
+    wired = {
+        "apiVersion": "scheduling.muster.sh/v1alpha1",
+        "kind": "Topology",
+        "metadata": {"name": "hosts"},
+        "spec": {"levels": [{"name": "host", "label": "kubernetes.io/hostname"}]},
+    }
+    made.rest.create("/apis/scheduling.muster.sh/v1alpha1/topologies", wired)
     made.apply("gpu-hog.yaml")
     made.wait_bound(3)
     made.apply("volcano-gang.yaml")
-    evil = {
-        "apiVersion": "scheduling.muster.sh/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": "evil", "namespace": "default"},
-        "spec": {"minMember": 1, "queue": EVIL},
-    }
-    made.rest.create(GROUPS, evil)
+    made.group("evil", EVIL)
     yield made
     made.scheduler.stop()
     made.playground.send_signal(signal.SIGINT)
@@ -138,12 +149,13 @@ def test_the_page_follows_a_gang_from_waiting_to_running(house: House, visit: Vi
     page.goto(house.url())
     row = page.locator("section", has=page.locator("#waiting")).get_by_role("row").filter(has_text="default/train")
     expect(row).to_contain_text("needs 4 example.com/gpu for 4 members, 1 free on 2 nodes, 3 short", timeout=WITHIN)
-    expect(row).to_contain_text("held by 3 pods of default/gpu-hog")
     expect(page.locator("#follow")).to_contain_text("followed live")
     row.get_by_role("link", name="default/train").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("default/train")
-    expect(page.locator(".reason")).to_contain_text("3 short")
+    expect(page.locator(".reason")).to_contain_text("3 short; held by 3 pods of default/gpu-hog")
     page.evaluate("window.stays = true")
+    queue = page.get_by_role("link", name="default", exact=True).first
+    queue.focus()
     house.rest.delete("/apis/batch/v1/namespaces/default/jobs/gpu-hog", propagation="Background")
     members = page.get_by_role("region", name="Members", exact=True)
     expect(members.get_by_role("row").filter(has_text="bound")).to_have_count(4, timeout=WITHIN)
@@ -152,6 +164,7 @@ def test_the_page_follows_a_gang_from_waiting_to_running(house: House, visit: Vi
     expect(life).to_contain_text("4 pods on 2 nodes")
     expect(life).to_contain_text("3 short")
     assert page.evaluate("window.stays"), "it was loaded anew and not followed"
+    expect(queue).to_be_focused()
     page.goto(house.url("/sessions"))
     page.get_by_role("row").filter(has_text="default/train").get_by_role("rowheader").get_by_role("link").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("Session s-"))
@@ -167,17 +180,28 @@ def test_what_a_user_wrote_does_nothing(house: House, visit: Visit) -> None:
 
 @pytest.mark.parametrize(
     ("visit", "rules"),
-    [({"color_scheme": "light"}, {"type": "tag", "values": RULES}), ({"color_scheme": "dark"}, ["color-contrast"])],
+    [
+        pytest.param({"color_scheme": "light"}, {"type": "tag", "values": RULES}, id="light"),
+        pytest.param({"color_scheme": "dark"}, ["color-contrast"], id="dark", marks=pytest.mark.slow),
+    ],
     indirect=["visit"],
-    ids=["light", "dark"],
 )
 def test_axe_finds_nothing_to_complain_about(house: House, visit: Visit, rules: object) -> None:
-    for path in PAGES:
+    node = house.rest.list("/api/v1/nodes")[0]["metadata"]["name"]
+    for path in (*PAGES, f"/nodes/{node}"):
         visit.page.goto(house.url(path))
         found = Axe().run(visit.page, options={"runOnly": rules}).response
         told = [(path, one["id"], [node["html"][:160] for node in one["nodes"]]) for one in found["violations"]]
         assert told == []
         assert found["passes"]
+
+
+def test_the_heat_map_has_a_square_for_each_node(house: House, visit: Visit) -> None:
+    visit.page.goto(house.url("/topology"))
+    expect(visit.page.get_by_role("img", name=re.compile("Heat map of hosts"))).to_be_visible()
+    cells = visit.page.locator("svg.heat rect[class^=load-]")
+    expect(cells).to_have_count(2)
+    expect(cells.first.locator("title")).to_have_text(re.compile(r"[012] of 2 example.com/gpu free"))
 
 
 def test_a_keyboard_is_enough(house: House, visit: Visit) -> None:
@@ -212,6 +236,17 @@ def test_a_keyboard_is_enough(house: House, visit: Visit) -> None:
     expect(page.locator("#follow")).to_contain_text("not followed")
 
 
+def test_the_focus_stays_with_its_gang_when_rows_move(house: House, visit: Visit) -> None:
+    page = visit.page
+    page.goto(house.url("/gangs?state=all"))
+    link = page.get_by_role("link", name="default/train", exact=True)
+    link.focus()
+    expect(page.locator("#follow")).to_contain_text("followed live")
+    house.group("before", "a")
+    expect(page.get_by_role("row").filter(has_text="default/before")).to_be_visible(timeout=WITHIN)
+    expect(link).to_be_focused()
+
+
 @pytest.mark.parametrize("visit", [{"java_script_enabled": False}], indirect=True, ids=["no script"])
 def test_it_says_the_same_without_a_script(house: House, visit: Visit) -> None:
     page = visit.page
@@ -231,3 +266,29 @@ def test_a_narrow_window_scrolls_tables_and_nothing_else(house: House, visit: Vi
     for path in ("/", "/gangs?state=all", "/gangs/default/train", "/nodes", "/sessions", "/about"):
         visit.page.goto(house.url(path))
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
+@pytest.mark.slow
+def test_a_standby_names_the_one_that_leads(house: House, browser: Browser, tmp_path: Path) -> None:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    held = {"holderIdentity": "muster-7_1_abc", "leaseDurationSeconds": 3600, "renewTime": now, "acquireTime": now}
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "page-standby", "namespace": "muster-system"},
+        "spec": held,
+    }
+    house.rest.create("/apis/coordination.k8s.io/v1/namespaces/muster-system/leases", lease)
+    standby = Scheduler(house.kubeconfig, tmp_path, config={"leaderElection": {"name": "page-standby"}})
+    visit = Visit(browser)
+    try:
+        standby.start()
+        visit.page.goto(f"http://{standby.address()}/page/gangs")
+        expect(visit.page.get_by_role("heading", level=1)).to_have_text("Standby")
+        expect(visit.page.locator("main")).to_contain_text("muster-7_1_abc", timeout=WITHIN)
+        visit.page.get_by_role("link", name="About this one").click()
+        expect(visit.page.locator("main")).to_contain_text("standby: muster-7_1_abc leads")
+    finally:
+        visit.context.close()
+        standby.stop()
+    assert visit.wrong == []

@@ -6,7 +6,8 @@
   const follow = document.getElementById("follow");
   const said = document.getElementById("said");
   const QUIET = 30000; // milliseconds between two sentences for those who listen
-  let paused = false, behind = false, fetching = false, spoken = Date.now(), before = count();
+  const CALM = 1000 * document.body.dataset.calm; // milliseconds between two looks; a large picture changes less often
+  let fetched = 0, paused = false, behind = false, fetching = false, spoken = Date.now(), before = count();
 
   const button = document.createElement("button");
   button.type = "button";
@@ -32,30 +33,40 @@
     return chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode);
   }
 
-  function exchange(part, fresh) {
-    if (part.innerHTML === fresh.innerHTML || busy(part)) return;
+  // What has not changed stays the same node, so that focus, place and whoever reads it aloud are not disturbed.
+  function exchange(old, fresh) {
+    if (old.isEqualNode(fresh)) return;
+    if (old.nodeName !== fresh.nodeName) { old.replaceWith(fresh.cloneNode(true)); return; }
+    if (old.nodeType !== Node.ELEMENT_NODE) { old.nodeValue = fresh.nodeValue; return; }
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const had = [...old.childNodes], has = [...fresh.childNodes];
+    has.forEach((child, i) => { if (i < had.length) exchange(had[i], child); else old.append(child.cloneNode(true)); });
+    had.slice(has.length).forEach((child) => child.remove());
+  }
+
+  function renew(part, fresh) {
+    if (busy(part)) return;
     const focused = part.contains(document.activeElement) ? document.activeElement : null;
-    const where = focused && [focused.tagName, focused.getAttribute("href"), focused.getAttribute("aria-label")];
-    const scrolled = [...part.querySelectorAll(".wide")].map((one) => [one.scrollLeft, one.scrollTop]);
-    part.innerHTML = fresh.innerHTML;
-    [...part.querySelectorAll(".wide")].forEach((one, i) => { if (scrolled[i]) [one.scrollLeft, one.scrollTop] = scrolled[i]; });
-    if (where) {
-      const again = [...part.querySelectorAll(where[0])].find((one) => one.getAttribute("href") === where[1] && one.getAttribute("aria-label") === where[2]);
-      if (again) again.focus({ preventScroll: true });
-    }
+    const led = focused && focused.getAttribute("href");
+    exchange(part, fresh);
+    if (!led || (document.activeElement === focused && focused.getAttribute("href") === led)) return;
+    const again = [...part.querySelectorAll("a")].find((one) => one.getAttribute("href") === led);
+    if (again) again.focus({ preventScroll: true }); else focused.blur(); // never onto a link that leads elsewhere
   }
 
   async function refresh() {
     if (paused) return;
-    if (document.hidden || fetching) { behind = true; return; }
+    if (document.hidden || fetching || Date.now() - fetched < CALM) { behind = true; return; }
     behind = false;
     fetching = true;
+    fetched = Date.now();
     try {
       const answer = await fetch(location.href, { cache: "no-store", headers: { Accept: "text/html" } });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       document.querySelectorAll("[data-live]").forEach((part) => {
         const fresh = page.getElementById(part.id);
-        if (fresh) exchange(part, fresh);
+        if (fresh) renew(part, fresh);
       });
       const heading = page.querySelector("h1");
       if (heading && document.querySelector("h1").textContent !== heading.textContent) location.reload();
@@ -82,6 +93,7 @@
   source.addEventListener("error", () => { link = "lost"; show(); });
   source.addEventListener("news", () => { if (first) { first = false; if (link !== "lost") return; } refresh(); });
   setInterval(() => { if (behind) refresh(); }, 2000);
+  setInterval(refresh, 30000); // where nothing happens, ages still grow
   window.addEventListener("pagehide", () => source.close());
   show();
 })();

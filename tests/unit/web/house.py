@@ -14,7 +14,6 @@ from scheduler.web.site import Site, Status, Unanswerable
 from tests.unit.framework.world import World
 
 LEADS = Status(
-    version="0.0.0",
     synced=True,
     missing=(),
     leading=True,

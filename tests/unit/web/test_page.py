@@ -6,7 +6,9 @@ import asyncio
 import json
 import re
 import time
+import tomllib
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -87,8 +89,8 @@ def busy() -> House:
 
 PATHS = (
     "/page/", "/page/gangs", "/page/gangs/ns/first", "/page/gangs/ns/runs", "/page/queues/team", "/page/queues/root",
-    "/page/nodes", "/page/topology", "/page/sessions", "/page/sessions/s-000001", "/page/sessions/s-000002",
-    "/page/about",
+    "/page/nodes", "/page/nodes/n0", "/page/topology", "/page/sessions", "/page/sessions/s-000001",
+    "/page/sessions/s-000002", "/page/about",
 )  # fmt: skip
 
 
@@ -151,8 +153,8 @@ async def test_what_users_wrote_is_never_markup() -> None:
     name = quote(EVIL, safe="")
     pages = (
         *("/page/", "/page/gangs", f"/page/gangs/{name}/{name}", f"/page/queues/{name}", f"/page/queues/{name}nope"),
-        *("/page/nodes", "/page/topology", "/page/sessions", "/page/sessions/s-000001", f"/page/sessions/{name}"),
-        *("/page/about", f"/page/{name}"),
+        *("/page/nodes", f"/page/nodes/n{name}", "/page/topology", "/page/about", f"/page/{name}"),
+        *("/page/sessions", "/page/sessions/s-000001", f"/page/sessions/{name}"),
     )
     seen = 0
     for path in pages:
@@ -167,7 +169,7 @@ async def test_what_users_wrote_is_never_markup() -> None:
 
 async def test_filters_and_pages_of_nodes(busy: House) -> None:
     async def names(query: str) -> list[str]:
-        return re.findall(r'<th scope="row">(n\d)</th>', await busy.text("/page/nodes", query))
+        return re.findall(r'<th scope="row"><a href="[^"]*">(n\d)</a></th>', await busy.text("/page/nodes", query))
 
     assert await names("") == ["n0", "n1", "n2", "n3"]
     assert await names("in=rack%3Dr1") == ["n2", "n3"]
@@ -177,6 +179,22 @@ async def test_filters_and_pages_of_nodes(busy: House) -> None:
     assert await names("state=free") == []
     assert await names("page=7") == ["n0", "n1", "n2", "n3"]
     assert "No node is like that" in await busy.text("/page/nodes", "q=zzz")
+
+
+async def test_a_node_shows_who_is_there_and_who_comes(busy: House) -> None:
+    busy.world.running("alone", "n0", shape(cpu=2), queue="team", since=busy.world.now - 630)
+    busy.world.pod("foreign", shape(cpu=1), node="n0", phase="Running", ours=False)
+    busy.world.drop_pod("runs-1")
+    busy.session(later=1.0)
+    text = words(await busy.text("/page/nodes/n0"))
+    assert "rack r0 Pods 3 of 110, 1 of them of other schedulers" in text
+    assert "ns/ alone stands alone team bound 2 cpu 10m" in text
+    assert re.search(r"ns/ runs-\d ns/runs team bound 4 example.com/gpu", text)
+    assert "pool a100" in text
+    busy.world.member(busy.world.groups["muster/ns/runs"], 1, shape(gpu=4))
+    busy.session(later=1.0)
+    assert "runs-1 ns/runs team comes" in words("".join([await busy.text(f"/page/nodes/n{one}") for one in range(3)]))
+    assert (await busy.get("/page/nodes/nowhere")).status == 404
 
 
 async def test_filters_and_pages_of_gangs() -> None:
@@ -307,6 +325,14 @@ async def test_files_and_nothing_beside_them() -> None:
     for name in ("..%2Fsite.py", "__init__.py", "", "..%2Ftemplates%2Fbase.html"):
         assert (await house.get(f"/page/static/{name}")).status == 404
     assert (await house.get("/page")).status == 308
+
+
+def test_what_is_served_is_part_of_the_wheel() -> None:
+    root = Path(module.__file__).parents[2]
+    patterns = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["scheduler"]
+    for folder in ("templates", "static"):
+        for file in (root / "scheduler" / "web" / folder).iterdir():
+            assert any(file.relative_to(root / "scheduler").match(pattern) for pattern in patterns), file
 
 
 async def test_a_large_page_gives_way_while_it_is_made() -> None:

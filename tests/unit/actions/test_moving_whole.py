@@ -1,0 +1,120 @@
+"""A gang that lost its domain: it waits, or, where it opted in and there is a place for all of it, moves as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from scheduler.cluster import feed
+from scheduler.model.affinity import LabelSelector, Requirement
+from scheduler.model.budgets import DisruptionBudget
+from scheduler.model.verdict import Code
+from scheduler.model.wishes import TopologyWish
+from tests.unit.framework.world import World, shape
+
+RACK = TopologyWish(required="rack")
+
+
+def world(spare: int = 4, **fields: object) -> World:
+    """Rack a has four nodes of one GPU, all used by a gang of four; rack b has so many. The gang lost node a0."""
+    w = World(check=True)
+    for number in range(4):
+        w.node(f"a{number}", gpu=1, labels={"rack": "a"})
+    for number in range(spare):
+        w.node(f"b{number}", gpu=1, labels={"rack": "b"})
+    group = w.group("g", 4, topology=RACK, **{"moves_whole": True, **fields})
+    for number in range(4):
+        w.member(
+            group, number, shape(gpu=1), node=f"a{number}", phase="Running", started=True, since=10.0, owner_uid="job",
+            owner_name="job", labels=(("app", "g"),),
+        )  # fmt: skip
+    w.session()
+    w.drop_pod("g-0")
+    w.drop_node("a0")
+    w.session(later=1)
+    again(w, 0)
+    return w
+
+
+def again(w: World, *numbers: int) -> None:
+    for number in numbers:
+        w.pod(f"g-{number}-new", shape(gpu=1), group="muster/ns/g", index=number, owner_uid="job", owner_name="job")
+
+
+def quiet(w: World) -> None:
+    for _ in range(3):
+        w.session(later=1)
+        assert not w.places
+        assert not w.victims
+
+
+def test_it_moves_to_the_rack_that_holds_all_of_it() -> None:
+    w = world()
+    w.session(later=1)
+    assert w.victims == ["g-1", "g-2", "g-3"]
+    assert set(w.placed) == {"g-0-new"}
+    assert w.placed["g-0-new"].startswith("b")
+    homes = [victim.move_to for place in w.places for victim in place.victims]
+    assert len({*homes, w.placed["g-0-new"]}) == 4
+    assert all(home.startswith("b") for home in homes)
+    w.carry_out()
+    w.pod("thief", shape(gpu=1), priority=0)
+    w.session(later=1)
+    assert w.placed.get("thief", "a").startswith("a"), "the room in b is kept"
+    w.carry_out()
+    again(w, 1, 2, 3)
+    for _ in range(3):
+        w.session(later=1)
+        assert not w.victims
+        w.carry_out()
+    assert sorted(pod.node for pod in w.pods.values() if pod.group) == ["b0", "b1", "b2", "b3"]
+
+
+def test_without_opting_in_it_waits_with_the_reason() -> None:
+    w = world(moves_whole=False)
+    w.session(later=1)
+    assert not w.victims
+    why = w.verdict("g")
+    assert why is not None
+    assert why.code is Code.TOPOLOGY
+
+
+def test_nothing_is_evicted_where_no_rack_holds_all_of_it() -> None:
+    w = world(spare=3)
+    w.session(later=1)
+    assert not w.victims
+    quiet(w)
+    w.node("b3", gpu=1, labels={"rack": "b"})
+    w.session(later=1)
+    assert w.victims == ["g-1", "g-2", "g-3"]
+
+
+def test_a_place_where_it_is_comes_first() -> None:
+    w = world()
+    w.node("a9", gpu=1, labels={"rack": "a"})
+    w.session(later=1)
+    assert w.placed == {"g-0-new": "a9"}
+    assert not w.victims
+
+
+@pytest.mark.parametrize("what", ["budget", "owner"])
+def test_it_is_not_moved_against_a_budget_or_where_a_member_would_be_lost(what: str) -> None:
+    w = world()
+    if what == "budget":
+        selector = LabelSelector((Requirement("app", "In", ("g",)),))
+        w.store.apply([feed.BudgetSet(DisruptionBudget("ns", "pdb", "uid-pdb", selector, 2))], w.now)
+    else:
+        w.set_pod(replace(w.pods["uid-g-2"], owner_uid=""))
+    quiet(w)
+
+
+def test_a_gang_above_its_minimum_is_not_moved() -> None:
+    w = World(check=True)
+    for name, rack in (("a0", "a"), ("a1", "a"), ("b0", "b"), ("b1", "b"), ("b2", "b")):
+        w.node(name, gpu=1, labels={"rack": rack})
+    group = w.group("g", 2, topology=RACK, moves_whole=True)
+    for number in range(2):
+        w.member(group, number, shape(gpu=1), node=f"a{number}", phase="Running", started=True, owner_uid="job")
+    w.member(group, 2, shape(gpu=1), owner_uid="job")
+    quiet(w)
