@@ -7,6 +7,7 @@ import json
 import re
 import time
 import tomllib
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def checked(text: str) -> Checked:
 
 def words(text: str) -> str:
     """The text of a page without its tags, in single spaces."""
-    return " ".join(re.sub(r"<[^>]*>", " ", text).split())
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
 
 @pytest.fixture
@@ -173,12 +174,33 @@ async def test_filters_and_pages_of_nodes(busy: House) -> None:
 
     assert await names("") == ["n0", "n1", "n2", "n3"]
     assert await names("in=rack%3Dr1") == ["n2", "n3"]
-    assert await names("in=rack%3Dnowhere") == []
     assert await names("label=pool%3Da100&q=1") == ["n1"]
     assert await names("state=cordoned") == ["n3"]
     assert await names("state=free") == []
     assert await names("page=7") == ["n0", "n1", "n2", "n3"]
     assert "No node is like that" in await busy.text("/page/nodes", "q=zzz")
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "said"),
+    [
+        ("/page/", "resource=gpu", "there is no resource gpu"),
+        ("/page/topology", "topology=fabrik", 'there is no topology fabrik; did you mean "fabric"?'),
+        ("/page/topology", "resource=x", "there is no resource x"),
+        ("/page/nodes", "in=row%3D1", "there is no level row"),
+        ("/page/nodes", "in=rack%3Dr9", "level rack has no domain r9"),
+        ("/page/nodes", "state=odd", "there is no state odd"),
+        ("/page/gangs", "state=weighting", 'there is no state weighting; did you mean "waiting"?'),
+    ],
+)
+async def test_what_is_asked_for_and_not_there_is_said(busy: House, path: str, query: str, said: str) -> None:
+    assert said in words(await busy.text(path, query, status=404))
+
+
+@pytest.mark.parametrize("query", ["&".join(f"a{one}=1" for one in range(40)), "q=" + "x" * 5000])
+async def test_an_address_has_its_limits(busy: House, query: str) -> None:
+    assert (await busy.get("/page/gangs", query)).status == 400
+    assert busy.asked == []
 
 
 async def test_a_node_shows_who_is_there_and_who_comes(busy: House) -> None:
