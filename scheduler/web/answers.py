@@ -240,6 +240,30 @@ class NodeList(Answer, frozen=True, kw_only=True):
     barred: int
 
 
+class Guest(msgspec.Struct, frozen=True):
+    """A pod on a node. group: "namespace/name" of its group ("" = it stands alone); state: as of members."""
+
+    namespace: str
+    name: str
+    group: str
+    queue: str
+    state: str
+    holds: Amounts
+    since: float
+
+
+class NodePage(Answer, frozen=True, kw_only=True):
+    """One node. guests: the first of `many` pods that are known one by one; others: pods of other schedulers."""
+
+    row: NodeRow
+    levels: tuple[str, ...]
+    labels: tuple[tuple[str, str], ...]
+    guests: tuple[Guest, ...]
+    many: int
+    first: int
+    others: int
+
+
 class Wiring(Answer, frozen=True, kw_only=True):
     """The topologies that there are, the resources that nodes have, and the picture of one (None: there is none)."""
 

@@ -27,18 +27,19 @@ from scheduler.observe.heatmap import LOADS, Box, Drawing, Text, plan
 from scheduler.web import answers
 from scheduler.web.answers import Answer, Share
 
-MAP = 1180.0
+MAP = 1300.0
 """Pixels to which the heat map is laid out."""
 TURN = 0.002
 """Seconds after which a page that is being made lets others go on."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _PHASES = {
-    "Running": "good", "Completed": "past", "Scheduling": "soon", "Degraded": "bad", "Failed": "bad",
-    "bound": "good", "placed": "soon", "evicted": "bad", "failed": "bad", "waits": "waits",
+    "Running": "good", "bound": "good", "Scheduling": "soon", "placed": "soon", "on its way": "soon", "comes": "soon",
+    "Completed": "past", "succeeded": "past", "being deleted": "past",
+    "Degraded": "bad", "Failed": "bad", "failed": "bad", "evicted": "bad",
 }  # fmt: skip
 _VIEWS: Mapping[str, type[Answer]] = {
     "overview": answers.Overview, "gangs": answers.GangList, "gang": answers.Gang, "queue": answers.QueuePage,
-    "nodes": answers.NodeList, "topology": answers.Wiring,
+    "nodes": answers.NodeList, "node": answers.NodePage, "topology": answers.Wiring,
 }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ ROLES = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: access-test-reader}
-rules: [{nonResourceURLs: [/metrics], verbs: [get]}]
+rules: [{nonResourceURLs: [/metrics, /page], verbs: [get]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -56,7 +56,9 @@ async def test_a_token_is_let_in_where_its_account_may_get_the_path(
         before = len(asked)
         assert await reviewer.status(reader, "/metrics") == 200
         assert len(asked) == before, "an answer holds for a while"
+        assert await reviewer.status(reader, "/page") == 200
         assert await reviewer.status(reader, "/debug/state") == 403
+        assert await reviewer.status(other, "/page") == 403
         assert await reviewer.status(other, "/metrics") == 403
         assert await reviewer.status(cluster.token, "/debug/snapshot") == 200
         assert await reviewer.status("nonsense", "/metrics") == 401

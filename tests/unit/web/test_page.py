@@ -7,6 +7,7 @@ import json
 import re
 import time
 import tomllib
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def checked(text: str) -> Checked:
 
 def words(text: str) -> str:
     """The text of a page without its tags, in single spaces."""
-    return " ".join(re.sub(r"<[^>]*>", " ", text).split())
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
 
 @pytest.fixture
@@ -89,8 +90,8 @@ def busy() -> House:
 
 PATHS = (
     "/page/", "/page/gangs", "/page/gangs/ns/first", "/page/gangs/ns/runs", "/page/queues/team", "/page/queues/root",
-    "/page/nodes", "/page/topology", "/page/sessions", "/page/sessions/s-000001", "/page/sessions/s-000002",
-    "/page/about",
+    "/page/nodes", "/page/nodes/n0", "/page/topology", "/page/sessions", "/page/sessions/s-000001",
+    "/page/sessions/s-000002", "/page/about",
 )  # fmt: skip
 
 
@@ -153,8 +154,8 @@ async def test_what_users_wrote_is_never_markup() -> None:
     name = quote(EVIL, safe="")
     pages = (
         *("/page/", "/page/gangs", f"/page/gangs/{name}/{name}", f"/page/queues/{name}", f"/page/queues/{name}nope"),
-        *("/page/nodes", "/page/topology", "/page/sessions", "/page/sessions/s-000001", f"/page/sessions/{name}"),
-        *("/page/about", f"/page/{name}"),
+        *("/page/nodes", f"/page/nodes/n{name}", "/page/topology", "/page/about", f"/page/{name}"),
+        *("/page/sessions", "/page/sessions/s-000001", f"/page/sessions/{name}"),
     )
     seen = 0
     for path in pages:
@@ -169,16 +170,53 @@ async def test_what_users_wrote_is_never_markup() -> None:
 
 async def test_filters_and_pages_of_nodes(busy: House) -> None:
     async def names(query: str) -> list[str]:
-        return re.findall(r'<th scope="row">(n\d)</th>', await busy.text("/page/nodes", query))
+        return re.findall(r'<th scope="row"><a href="[^"]*">(n\d)</a></th>', await busy.text("/page/nodes", query))
 
     assert await names("") == ["n0", "n1", "n2", "n3"]
     assert await names("in=rack%3Dr1") == ["n2", "n3"]
-    assert await names("in=rack%3Dnowhere") == []
     assert await names("label=pool%3Da100&q=1") == ["n1"]
     assert await names("state=cordoned") == ["n3"]
     assert await names("state=free") == []
     assert await names("page=7") == ["n0", "n1", "n2", "n3"]
     assert "No node is like that" in await busy.text("/page/nodes", "q=zzz")
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "said"),
+    [
+        ("/page/", "resource=gpu", "there is no resource gpu"),
+        ("/page/topology", "topology=fabrik", 'there is no topology fabrik; did you mean "fabric"?'),
+        ("/page/topology", "resource=x", "there is no resource x"),
+        ("/page/nodes", "in=row%3D1", "there is no level row"),
+        ("/page/nodes", "in=rack%3Dr9", "level rack has no domain r9"),
+        ("/page/nodes", "state=odd", "there is no state odd"),
+        ("/page/gangs", "state=weighting", 'there is no state weighting; did you mean "waiting"?'),
+    ],
+)
+async def test_what_is_asked_for_and_not_there_is_said(busy: House, path: str, query: str, said: str) -> None:
+    assert said in words(await busy.text(path, query, status=404))
+
+
+@pytest.mark.parametrize("query", ["&".join(f"a{one}=1" for one in range(40)), "q=" + "x" * 5000])
+async def test_an_address_has_its_limits(busy: House, query: str) -> None:
+    assert (await busy.get("/page/gangs", query)).status == 400
+    assert busy.asked == []
+
+
+async def test_a_node_shows_who_is_there_and_who_comes(busy: House) -> None:
+    busy.world.running("alone", "n0", shape(cpu=2), queue="team", since=busy.world.now - 630)
+    busy.world.pod("foreign", shape(cpu=1), node="n0", phase="Running", ours=False)
+    busy.world.drop_pod("runs-1")
+    busy.session(later=1.0)
+    text = words(await busy.text("/page/nodes/n0"))
+    assert "rack r0 Pods 3 of 110, 1 of them of other schedulers" in text
+    assert "ns/ alone stands alone team bound 2 cpu 10m" in text
+    assert re.search(r"ns/ runs-\d ns/runs team bound 4 example.com/gpu", text)
+    assert "pool a100" in text
+    busy.world.member(busy.world.groups["muster/ns/runs"], 1, shape(gpu=4))
+    busy.session(later=1.0)
+    assert "runs-1 ns/runs team comes" in words("".join([await busy.text(f"/page/nodes/n{one}") for one in range(3)]))
+    assert (await busy.get("/page/nodes/nowhere")).status == 404
 
 
 async def test_filters_and_pages_of_gangs() -> None:
