@@ -23,6 +23,11 @@ def _job(name: str, **annotations: str) -> Json:
     }
 
 
+def _versions(rest: Rest) -> list[tuple[str, str]]:
+    pods = rest.list(f"{NAMESPACE}/pods")
+    return [(one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for one in pods]
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[ThreadedServer]:
     with filled() as running:
@@ -55,7 +60,7 @@ def runner(server: ThreadedServer, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_adopting_is_told_done_once_and_taken_back(runner: CliRunner, server: ThreadedServer) -> None:
     rest = Rest(server.url, token="")
     before = rest.get(NAMESPACE)["metadata"]
-    pods = [(one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for one in rest.list(f"{NAMESPACE}/pods")]
+    pods = _versions(rest)
     result = muster(runner, "adopt", "team")
     agrees("adopt.txt", result.stdout, ages=False)
     assert result.stderr == "nothing was changed; --yes does it\n"
