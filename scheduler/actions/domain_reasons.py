@@ -158,7 +158,8 @@ def _binds(wish: Wish, *, empty: bool) -> bool:
 
 def _together(session: Session, ask: Ask, wish: WithinDomain, domain: int, *, empty: bool) -> int:
     """How many of the members meant fit into a domain together."""
-    kinds = tuple(ask.kinds[number] for number in ask.numbers(wish.part))
+    meant = ((ask.kinds[number], ask.members[number]) for number in ask.numbers(wish.part))
+    kinds = tuple(replace(kind, pods=kind.pods[:wanted]) for kind, wanted in meant if wanted)
     ids = session.domains(wish.label)[0]
     others = tuple(int(one) for one in np.unique(ids) if one != domain)
     wishes = (*_inside(ask, wish), Barred(wish.label, others, always=True))

@@ -23,6 +23,7 @@ from scheduler.actions.rehousing import rehoused
 from scheduler.actions.rights import Rights, narrowed
 from scheduler.actions.room import Room, room_for
 from scheduler.actions.singles import ask_single
+from scheduler.actions.spare_parts import by_parts
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Victim
@@ -32,7 +33,9 @@ from scheduler.placement import Cost, Infeasible, MadeRoom, Placement, cost_of, 
 
 def evict_for(session: Session, ask: Ask, rights: Rights) -> bool:
     """Place the ask with as few evictions as it takes; return whether that was possible."""
-    found = ask_single(session, ask, rights) or _ask_by_portions(session, ask, rights)
+    found = _with_parts(
+        session, ask, rights, ask_single(session, ask, rights) or _ask_by_portions(session, ask, rights)
+    )
     if found is None:
         return False
     room, answer = found
@@ -41,6 +44,26 @@ def evict_for(session: Session, ask: Ask, rights: Rights) -> bool:
         return False
     session.count("room_searches_total", action=rights.why, result="optimal" if answer.optimal else "minimal")
     return _carry_out(session, ask, rights.why, room, answer)
+
+
+def _with_parts(
+    session: Session, ask: Ask, rights: Rights, found: tuple[Room, MadeRoom | Infeasible] | None
+) -> tuple[Room, MadeRoom | Infeasible] | None:
+    """Return a cheaper answer that takes spare sub-groups of gangs, else the one that was found."""
+    for portion in by_parts(session, rights):
+        narrower = narrowed(session, ask, portion)
+        room = room_for(session, ask, narrower) if narrower is not None else None
+        session.work_left -= work_of(session, len(room.pods) if room is not None else 0)
+        answer = make_room(room.problem) if room is not None else None
+        if room is None or not isinstance(answer, MadeRoom):
+            continue
+        if found is None or not isinstance(found[1], MadeRoom) or _cost(room, answer) < _cost(found[0], found[1]):
+            found = room, replace(answer, optimal=False)
+    return found
+
+
+def _cost(room: Room, made: MadeRoom) -> Cost:
+    return cost_of(room.problem, made.evicted)
 
 
 def _ask_by_portions(session: Session, ask: Ask, rights: Rights) -> tuple[Room, MadeRoom | Infeasible] | None:

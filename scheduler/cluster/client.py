@@ -9,6 +9,7 @@ refused it (401); when its outcome cannot be known the caller gets `OutcomeUnkno
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -38,6 +39,9 @@ POOL_BESIDE_BINDER = 48
 REFRESH_PERIOD = 20.0
 _CONNECT_TIMEOUT = 10.0
 _MAX_LINE = 64 * 2**20
+_REMIND = 60.0
+_RIGHT = re.compile(r'cannot (\S+) resource "([^"]*)" in API group "([^"]*)"')
+"""What an API server with RBAC says of a right that is missing."""
 
 Params = Mapping[str, str | int]
 Body = bytes | Mapping[str, Any] | list[Any] | msgspec.Struct
@@ -168,6 +172,7 @@ class ApiClient:
         self._free: Pool | None = None
         self._target: tuple[int, Target] | None = None
         self._refresher: asyncio.Task[None] | None = None
+        self._missing: dict[tuple[str, ...], float] = {}
 
     @classmethod
     @asynccontextmanager
@@ -299,7 +304,7 @@ class ApiClient:
             status = answer.status
             if 200 <= status < 300:
                 return answer.body
-            raise _error(answer, answer.body)
+            raise self._told(_error(answer, answer.body))
         except OSError as error:  # TimeoutError is one too
             text = f"{method} {path}: {_reason(error, timeout)}"
             if method == "GET" or not sent:
@@ -308,6 +313,15 @@ class ApiClient:
         finally:
             if self.on_request is not None:
                 self.on_request(method, path.partition("?")[0], status, time.monotonic() - began)
+
+    def _told(self, error: ApiError) -> ApiError:
+        """Name a right that is missing, here once for every caller: at most once a minute for each right."""
+        found = _RIGHT.search(error.message) if error.status == 403 else None
+        if found is not None and self._missing.get(found.groups(), 0.0) < time.monotonic():
+            self._missing[found.groups()] = time.monotonic() + _REMIND
+            verb, resource, group = found.groups()
+            log.error("right_missing", verb=verb, resource=resource, group=group, problem=error.message)
+        return error
 
     async def get_json(self, path: str, *, params: Params | None = None, timeout: float = 15.0) -> Any:
         """GET, decoded."""
@@ -374,7 +388,7 @@ class ApiClient:
                         async for lines in _lines(connection, read_timeout):
                             yield lines
                         return
-                    error = _error(answer, await _rest(connection, read_timeout))
+                    error = self._told(_error(answer, await _rest(connection, read_timeout)))
                 finally:
                     self._free.release(connection)
                 if status != 401 or attempt or not await self._renewed(generation):

@@ -22,8 +22,11 @@ from contextlib import suppress
 from typing import Protocol, cast
 
 import msgspec
+import structlog
 
 from scheduler.cluster.feed import FromBrain, ToBrain, encode, from_brain, to_brain
+
+log = structlog.get_logger(__name__)
 
 MAX_FRAME = 1 << 30
 """A longer frame is a fault of the sender (or of the stream), never data."""
@@ -40,6 +43,8 @@ _SOCKET_BUFFER = 1 << 20
 _READ_AT_ONCE = 1 << 20
 _DRAIN_LIMIT = 64 << 20
 _HIGH_WATER = 4 << 20
+_UNENCODABLE = (OverflowError, TypeError, UnicodeError)
+"""A number beyond 64 bits, a value of no known kind, a text that is none."""
 
 
 class LinkClosed(EOFError):
@@ -94,6 +99,23 @@ def frame(messages: Sequence[ToBrain] | Sequence[FromBrain]) -> bytes:
     if len(body) > MAX_FRAME:
         raise ValueError(f"a batch of {len(messages)} messages has {len(body)} bytes; the limit is {MAX_FRAME}")
     return _HEADER.pack(len(body)) + body
+
+
+def _whole_frame(messages: list[ToBrain]) -> bytes:
+    """Return one batch as it travels, without what cannot travel: one value that defies encoding stops nobody else."""
+    try:
+        return frame(messages)
+    except _UNENCODABLE:
+        return frame([message for message in messages if _travels(message)])
+
+
+def _travels(message: ToBrain) -> bool:
+    try:
+        encode([message])
+    except _UNENCODABLE as error:
+        log.error("message_not_sent", problem=str(error), message=repr(message)[:500])
+        return False
+    return True
 
 
 class FrameReader:
@@ -245,7 +267,7 @@ class IoLink(asyncio.Protocol):
         """Write batches until the transport says stop; what is left waits for `resume_writing`."""
         sent = 0
         while sent < len(self._pending) and self._transport is not None and self._writable.is_set():
-            self._transport.write(frame(self._pending[sent : sent + BATCH]))
+            self._transport.write(_whole_frame(self._pending[sent : sent + BATCH]))
             sent += BATCH
         del self._pending[:sent]
 

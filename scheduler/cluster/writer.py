@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import structlog
 
 from scheduler.cluster import bindrequests
-from scheduler.cluster.client import JSON, ApiError, OutcomeUnknown, RequestFailed, Unreachable, path_of
+from scheduler.cluster.client import JSON, ApiError, OutcomeUnknown, Params, RequestFailed, Unreachable, path_of
 
 log = structlog.get_logger(__name__)
 
@@ -36,6 +36,7 @@ _FIRST_WAIT = 0.2
 _LAST_WAIT = 10.0
 _CONFLICTS = 5
 _PARTS_AT_ONCE = 4
+_STRICT = {"fieldValidation": "Strict"}
 
 
 class Worth(IntEnum):
@@ -69,7 +70,14 @@ class Api(Protocol):
     """The API server."""
 
     async def request(
-        self, method: str, path: str, *, body: Any = None, content_type: str = JSON, timeout: float = 15.0
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Params | None = None,
+        content_type: str = JSON,
+        timeout: float = 15.0,
     ) -> bytes:
         """Send one request. Raises `RequestFailed`."""
 
@@ -447,7 +455,11 @@ class Writer:
         self._meter.seconds("handover_seconds", self._clock() - began)
 
     async def _create(self, path: str, document: bindrequests.Document, until: float, unless_doubt: float) -> None:
-        """Create one object, and see to it that we know whether it is there."""
+        """Create one object, and see to it that we know whether it is there.
+
+        With strict fields: where the definition is of an older release, half of a request (its victims, its volumes)
+        would be dropped without a word, and the rest performed.
+        """
         doubt = False
         attempts = 0
         while True:
@@ -457,7 +469,7 @@ class Writer:
             error: RequestFailed
             try:
                 if not (doubt and await self._is_there(path, document)):
-                    await self._api.request("POST", path, body=document.body)
+                    await self._api.request("POST", path, body=document.body, params=_STRICT)
                 return
             except (OutcomeUnknown, Unreachable) as failure:
                 doubt = doubt or isinstance(failure, OutcomeUnknown)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from scheduler.dialects.meta import Identity, Undecodable, undecodable
+from scheduler.dialects.meta import Identity, Int64, Undecodable, undecodable
 from scheduler.dialects.neighbours import SelectorStruct, label_selector
 from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.pods import Problem
@@ -23,9 +23,9 @@ class _Spec(msgspec.Struct, gc=False):
 
 
 class _Status(msgspec.Struct, gc=False, rename="camel"):
-    disruptions_allowed: int = 0
-    expected_pods: int | None = None
-    observed_generation: int = 0
+    disruptions_allowed: Int64 = 0
+    expected_pods: Int64 | None = None
+    observed_generation: Int64 = 0
     disrupted_pods: dict[str, msgspec.Raw] | None = None
 
 

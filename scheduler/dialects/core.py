@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler.dialects import features, membership
 from scheduler.dialects.membership import NO_KEYS, Keys
-from scheduler.dialects.meta import Identity, OwnerReference, Undecodable, seconds, undecodable
+from scheduler.dialects.meta import Identity, Int64, OwnerReference, Undecodable, seconds, undecodable
 from scheduler.dialects.requests import ContainerAsk, PodAsk, charged
 from scheduler.dialects.shapes import ContainerStruct, SpecStruct, pod_ask, quantities, shape_of
 from scheduler.dialects.storage import pod_volumes
@@ -59,7 +59,7 @@ class _StatusResources(msgspec.Struct, gc=False):
 
 class _ContainerStatus(msgspec.Struct, gc=False, rename="camel"):
     name: str = ""
-    restart_count: int = 0
+    restart_count: Int64 = 0
     state: _StateStruct | None = None
     allocated_resources: msgspec.Raw = msgspec.Raw(b"")
     resources: _StatusResources | None = None
@@ -89,7 +89,7 @@ class _Spec(SpecStruct, gc=False, rename="camel"):
     """With what does not change where a pod may run, only what it may do to others and they to it."""
 
     preemption_policy: str | None = None
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
 
 
 class _PodStruct(msgspec.Struct, gc=False):
@@ -339,7 +339,7 @@ class _NodeSpec(msgspec.Struct, gc=False):
 
 class _ImageStruct(msgspec.Struct, gc=False, rename="camel"):
     names: list[str] | None = None
-    size_bytes: int = 0
+    size_bytes: Int64 = 0
 
 
 class _NodeStatus(msgspec.Struct, gc=False, rename="camel"):
@@ -401,7 +401,7 @@ def decode_node(raw: bytes | msgspec.Raw) -> Node:
 
 class _PriorityClassStruct(msgspec.Struct, gc=False, rename="camel"):
     metadata: _Meta
-    value: int = 0
+    value: Int64 = 0
     global_default: bool | None = None
 
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import lru_cache
+from typing import Annotated
 
 import msgspec
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""A number of an object. JSON knows larger ones, the API does not, and nothing after the decoders expects any."""
 
 
 class Undecodable(ValueError):
@@ -23,7 +27,7 @@ class Identity(msgspec.Struct, gc=False, rename="camel"):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
 

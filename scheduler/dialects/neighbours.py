@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from scheduler.dialects.meta import Int64
 from scheduler.model.affinity import (
     HostPort,
     LabelSelector,
@@ -57,7 +58,7 @@ class _TermStruct(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _WeightedStruct(msgspec.Struct, gc=False, rename="camel"):
-    weight: int = 0
+    weight: Int64 = 0
     pod_affinity_term: _TermStruct | None = None
 
 
@@ -70,10 +71,10 @@ class PodAffinityStruct(msgspec.Struct, gc=False):
 
 class _SpreadStruct(msgspec.Struct, gc=False, rename="camel"):
     topology_key: str = ""
-    max_skew: int = 1
+    max_skew: Int64 = 1
     when_unsatisfiable: str = "DoNotSchedule"
     label_selector: SelectorStruct | None = None
-    min_domains: int | None = None
+    min_domains: Int64 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] | None = None
@@ -82,8 +83,8 @@ class _SpreadStruct(msgspec.Struct, gc=False, rename="camel"):
 class PortStruct(msgspec.Struct, gc=False, rename="camel"):
     """A container port."""
 
-    container_port: int | None = None
-    host_port: int | None = None
+    container_port: Int64 | None = None
+    host_port: Int64 | None = None
     protocol: str | None = None
     host_ip: str | None = msgspec.field(name="hostIP", default=None)
 

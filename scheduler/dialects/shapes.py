@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from scheduler.dialects import features
+from scheduler.dialects.meta import Int64
 from scheduler.dialects.neighbours import (
     PREFERRED,
     REQUIRED,
@@ -65,7 +66,7 @@ class _RequiredStruct(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _PreferredStruct(msgspec.Struct, gc=False):
-    weight: int = 0
+    weight: Int64 = 0
     preference: _TermStruct | None = None
 
 
@@ -92,7 +93,7 @@ class SpecStruct(msgspec.Struct, gc=False, rename="camel"):
 
     scheduler_name: str | None = None
     node_name: str | None = None
-    priority: int | None = None
+    priority: Int64 | None = None
     host_network: bool | None = None
     host_users: bool | None = None
     containers: list[ContainerStruct] | None = None

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from scheduler.dialects.intree import InTree, csi_of, moved_terms
-from scheduler.dialects.meta import OwnerReference, Undecodable, undecodable
+from scheduler.dialects.meta import Int64, OwnerReference, Undecodable, undecodable
 from scheduler.model.affinity import LabelSelector, Requirement
 from scheduler.model.pods import SelectorTerm
 from scheduler.model.podvolumes import Disk, PodClaim, PodVolumes
@@ -154,7 +154,7 @@ class _StorageClass(msgspec.Struct, gc=False, rename="camel"):
 
 
 class _Allocatable(msgspec.Struct, gc=False):
-    count: int | None = None
+    count: Int64 | None = None
 
 
 class _NodeDriver(msgspec.Struct, gc=False, rename="camel"):

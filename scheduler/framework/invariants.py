@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.gangs import count_by_role
+from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.decisions import Drain, Place
 from scheduler.model.groups import GroupState
-from scheduler.model.parts import tree_of
+from scheduler.model.parts import make_tree, tree_of
 from scheduler.model.pods import Pod
 
 
@@ -87,9 +88,18 @@ def _victims(session: Session) -> list[str]:
             found.append(f"{running.key} is left with {len(left)} of {running.minimum} members")
         counts = Counter(map(running.role_of, left))
         short = [role for role, least in running.roles if counts[role] < least]
-        if short:
+        if short and not (
+            running.parted and all(counts[part] == 0 for part in short) and _whole(session, running, left)
+        ):
             found.append(f"{running.key} is left without the minimum of role {', '.join(short)}")
     return found
+
+
+def _whole(session: Session, running: Running, left: list[Pod]) -> bool:
+    """Whether so many sub-groups are whole with these members as have to be."""
+    state = session.snapshot.groups[running.key]
+    tree = make_tree(state.group, placed=(*left, *state.assumed, *state.succeeded))
+    return sum(part.met for part in tree.parts) >= tree.least
 
 
 def _limits(session: Session) -> list[str]:

@@ -202,7 +202,8 @@ class Handlers:
         response = answer(self._renderer(request, target).one(stored), status)
         if options.field_validation != "Ignore":
             for text in options.warnings:
-                quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+                plain = "".join(one if one.isprintable() else "?" for one in text)  # field names may hold anything
+                quoted = plain.replace("\\", "\\\\").replace('"', '\\"')
                 response.headers.add("Warning", f'299 - "{quoted}"')
         return response
 

@@ -27,7 +27,7 @@ from scheduler.observe.heatmap import LOADS, Box, Drawing, Text, plan
 from scheduler.web import answers
 from scheduler.web.answers import Answer, Share
 
-MAP = 1180.0
+MAP = 1300.0
 """Pixels to which the heat map is laid out."""
 TURN = 0.002
 """Seconds after which a page that is being made lets others go on."""

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.dialects.base import Dialect
+from scheduler.dialects.core import decode_pod, decode_priority_class
 from scheduler.dialects.meta import Undecodable
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.decisions import SetStatus
@@ -212,3 +213,12 @@ def test_a_chain_of_sub_groups_without_end_is_a_problem_and_nothing_worse() -> N
         nested = {"name": "n", "subGroups": [nested]}
     read = group("muster", {"subGroups": [nested]})
     assert [problem.message for problem in read.problems] == ["deeper than 8 levels"]
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
+def test_a_number_beyond_those_of_the_api_is_the_fault_of_its_object(value: int) -> None:
+    pod = json.dumps({"metadata": META, "spec": {"containers": [], "priority": value}}).encode()
+    with pytest.raises(Undecodable, match=r"Pod a/g: .*spec.priority"):
+        decode_pod(pod, frozenset())
+    with pytest.raises(Undecodable, match=r"PriorityClass a/g: .*value"):
+        decode_priority_class(json.dumps({"metadata": META, "value": value}).encode())

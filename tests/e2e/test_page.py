@@ -58,6 +58,16 @@ class House:
             group = f"/apis/{document['apiVersion']}/namespaces/default/podgroups"
             self.rest.create(paths.get(document["kind"], group), document)
 
+    def group(self, name: str, queue: str) -> None:
+        """Create a group without members."""
+        made = {
+            "apiVersion": "scheduling.muster.sh/v1alpha1",
+            "kind": "PodGroup",
+            "metadata": {"name": name, "namespace": "default"},
+            "spec": {"minMember": 1, "queue": queue},
+        }
+        self.rest.create(GROUPS, made)
+
     def wait_bound(self, count: int) -> None:
         deadline = time.monotonic() + 60
         while sum(bool(pod["spec"].get("nodeName")) for pod in self.rest.list(PODS)) != count:
@@ -81,13 +91,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     made.apply("gpu-hog.yaml")
     made.wait_bound(3)
     made.apply("volcano-gang.yaml")
-    evil = {
-        "apiVersion": "scheduling.muster.sh/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": "evil", "namespace": "default"},
-        "spec": {"minMember": 1, "queue": EVIL},
-    }
-    made.rest.create(GROUPS, evil)
+    made.group("evil", EVIL)
     yield made
     made.scheduler.stop()
     made.playground.send_signal(signal.SIGINT)
@@ -150,6 +154,8 @@ def test_the_page_follows_a_gang_from_waiting_to_running(house: House, visit: Vi
     expect(page.get_by_role("heading", level=1)).to_have_text("default/train")
     expect(page.locator(".reason")).to_contain_text("3 short; held by 3 pods of default/gpu-hog")
     page.evaluate("window.stays = true")
+    queue = page.get_by_role("link", name="default", exact=True).first
+    queue.focus()
     house.rest.delete("/apis/batch/v1/namespaces/default/jobs/gpu-hog", propagation="Background")
     members = page.get_by_role("region", name="Members", exact=True)
     expect(members.get_by_role("row").filter(has_text="bound")).to_have_count(4, timeout=WITHIN)
@@ -158,6 +164,7 @@ def test_the_page_follows_a_gang_from_waiting_to_running(house: House, visit: Vi
     expect(life).to_contain_text("4 pods on 2 nodes")
     expect(life).to_contain_text("3 short")
     assert page.evaluate("window.stays"), "it was loaded anew and not followed"
+    expect(queue).to_be_focused()
     page.goto(house.url("/sessions"))
     page.get_by_role("row").filter(has_text="default/train").get_by_role("rowheader").get_by_role("link").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("Session s-"))
@@ -173,9 +180,11 @@ def test_what_a_user_wrote_does_nothing(house: House, visit: Visit) -> None:
 
 @pytest.mark.parametrize(
     ("visit", "rules"),
-    [({"color_scheme": "light"}, {"type": "tag", "values": RULES}), ({"color_scheme": "dark"}, ["color-contrast"])],
+    [
+        pytest.param({"color_scheme": "light"}, {"type": "tag", "values": RULES}, id="light"),
+        pytest.param({"color_scheme": "dark"}, ["color-contrast"], id="dark", marks=pytest.mark.slow),
+    ],
     indirect=["visit"],
-    ids=["light", "dark"],
 )
 def test_axe_finds_nothing_to_complain_about(house: House, visit: Visit, rules: object) -> None:
     node = house.rest.list("/api/v1/nodes")[0]["metadata"]["name"]
@@ -227,6 +236,17 @@ def test_a_keyboard_is_enough(house: House, visit: Visit) -> None:
     expect(page.locator("#follow")).to_contain_text("not followed")
 
 
+def test_the_focus_stays_with_its_gang_when_rows_move(house: House, visit: Visit) -> None:
+    page = visit.page
+    page.goto(house.url("/gangs?state=all"))
+    link = page.get_by_role("link", name="default/train", exact=True)
+    link.focus()
+    expect(page.locator("#follow")).to_contain_text("followed live")
+    house.group("before", "a")
+    expect(page.get_by_role("row").filter(has_text="default/before")).to_be_visible(timeout=WITHIN)
+    expect(link).to_be_focused()
+
+
 @pytest.mark.parametrize("visit", [{"java_script_enabled": False}], indirect=True, ids=["no script"])
 def test_it_says_the_same_without_a_script(house: House, visit: Visit) -> None:
     page = visit.page
@@ -248,6 +268,7 @@ def test_a_narrow_window_scrolls_tables_and_nothing_else(house: House, visit: Vi
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
+@pytest.mark.slow
 def test_a_standby_names_the_one_that_leads(house: House, browser: Browser, tmp_path: Path) -> None:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     held = {"holderIdentity": "muster-7_1_abc", "leaseDurationSeconds": 3600, "renewTime": now, "acquireTime": now}

@@ -3,7 +3,8 @@
     python -m tests.perf.bench --only page
 
 5,000 nodes with 8 GPUs in blocks and racks, all held but on some; 50,000 running pods; 1,000 gangs that wait, in 200
-queues. Nothing is made for the page unless somebody looks, so a session costs the same; that is measured too.
+queues. Nothing is made for the page unless somebody looks, so a session costs the same.
+Seconds are those of the processor: only this process works, and what runs beside it does not matter.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def large(nodes: int, running: int, gangs: int, queues: int) -> World:
         parent = "" if number < 10 else f"q{top:03}"
         share = ((GPU, nodes * 8 // 10 if number < 10 else nodes * 8 // queues),)
         limit = ((GPU, nodes * 8 // 5),) if number % 3 == 0 else ()
-        kept = ((GPU, nodes // 50),) if number % 4 == 0 else ()
+        kept = ((GPU, nodes // 5 if number < 10 else nodes // 250),) if number < 10 or number % 4 == 0 else ()
         world.queue(f"q{number:03}", parent=parent, deserved=share, limit=limit, guarantee=kept, created=float(number))
     leaf = range(10, queues) if queues > 10 else range(queues)
     held = max(1, nodes - nodes // 20)
@@ -75,9 +76,9 @@ def _median(work: Callable[[], object], before: Callable[[], object] = lambda: N
     took = []
     for _ in range(REPEAT):
         before()
-        began = time.perf_counter()
+        began = time.process_time()
         work()
-        took.append(time.perf_counter() - began)
+        took.append(time.process_time() - began)
     return statistics.median(took)
 
 
@@ -99,27 +100,27 @@ def _answers(house: House) -> list[Row]:
         first, again = _median(told(view, asked), forget), _median(told(view, asked))
         size = len(told(view, asked)())
         text = f"{first * 1000:.1f} ms, asked again {again * 1000:.1f} ms; {size / 1024:.0f} KiB"
-        rows.append(Row(f"page: session process answers {view}", text, "< 150 ms", first < 0.15, machine))
+        rows.append(Row(f"page: session process answers {view}", text, "< 100 ms", first < 0.1, machine))
     return rows
 
 
 async def _longest_turn(house: House, path: str, query: str) -> tuple[float, float, int]:
     """Return seconds for a page that is asked for the second time, the longest time that the loop was held, bytes."""
     await house.get(path, query)
-    longest, last, done = 0.0, time.perf_counter(), False
+    longest, last, done = 0.0, time.process_time(), False
 
     async def tick() -> None:
         nonlocal longest, last
         while not done:
             await asyncio.sleep(0)
-            now = time.perf_counter()
+            now = time.process_time()
             longest, last = max(longest, now - last), now
 
     ticking = asyncio.create_task(tick())
     await asyncio.sleep(0)
-    longest, began = 0.0, time.perf_counter()
+    longest, began = 0.0, time.process_time()
     reply = await house.get(path, query)
-    took, done = time.perf_counter() - began, True
+    took, done = time.process_time() - began, True
     await ticking
     return took, longest, len(reply.body)
 
@@ -138,5 +139,5 @@ def rows(quick: bool) -> list[Row]:
     for name, path, query in PAGES:
         took, longest, weight = asyncio.run(_longest_turn(house, path, query))
         text = f"{took * 1000:.0f} ms, the loop held {longest * 1000:.0f} ms at most; {weight / 1024:.0f} KiB"
-        found.append(Row(f"page: io process makes {name}", text, "held < 50 ms", longest < 0.05, machine))
+        found.append(Row(f"page: io process makes {name}", text, "held < 40 ms", longest < 0.04, machine))
     return found

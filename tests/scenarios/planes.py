@@ -149,6 +149,18 @@ class Scheduler:
 
     def start(self) -> None:
         """Start and wait until it is ready. Raises with its log if it is not in time."""
+        mark = self.launch()
+        assert self._process is not None
+        deadline = time.monotonic() + START_TIMEOUT
+        while not self._is_ready(mark):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                text = self.tail()
+                self.kill()
+                raise RuntimeError(f"the scheduler did not become ready:\n{text}")
+            time.sleep(0.05)
+
+    def launch(self) -> int:
+        """Start without waiting; return how long its log was before."""
         mark = self._log.stat().st_size if self._log.exists() else 0
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -159,13 +171,7 @@ class Scheduler:
                 stdout=log, stderr=log, start_new_session=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
-        deadline = time.monotonic() + START_TIMEOUT
-        while not self._is_ready(mark):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                text = self.tail()
-                self.kill()
-                raise RuntimeError(f"the scheduler did not become ready:\n{text}")
-            time.sleep(0.05)
+        return mark
 
     def address(self, mark: int = 0) -> str:
         """Return HOST:PORT of its health port, or ""."""

@@ -33,17 +33,26 @@
     return chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode);
   }
 
-  function exchange(part, fresh) {
-    if (part.innerHTML === fresh.innerHTML || busy(part)) return;
+  // What has not changed stays the same node, so that focus, place and whoever reads it aloud are not disturbed.
+  function exchange(old, fresh) {
+    if (old.isEqualNode(fresh)) return;
+    if (old.nodeName !== fresh.nodeName) { old.replaceWith(fresh.cloneNode(true)); return; }
+    if (old.nodeType !== Node.ELEMENT_NODE) { old.nodeValue = fresh.nodeValue; return; }
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    const had = [...old.childNodes], has = [...fresh.childNodes];
+    has.forEach((child, i) => { if (i < had.length) exchange(had[i], child); else old.append(child.cloneNode(true)); });
+    had.slice(has.length).forEach((child) => child.remove());
+  }
+
+  function renew(part, fresh) {
+    if (busy(part)) return;
     const focused = part.contains(document.activeElement) ? document.activeElement : null;
-    const where = focused && [focused.tagName, focused.getAttribute("href"), focused.getAttribute("aria-label")];
-    const scrolled = [...part.querySelectorAll(".wide")].map((one) => [one.scrollLeft, one.scrollTop]);
-    part.innerHTML = fresh.innerHTML;
-    [...part.querySelectorAll(".wide")].forEach((one, i) => { if (scrolled[i]) [one.scrollLeft, one.scrollTop] = scrolled[i]; });
-    if (where) {
-      const again = [...part.querySelectorAll(where[0])].find((one) => one.getAttribute("href") === where[1] && one.getAttribute("aria-label") === where[2]);
-      if (again) again.focus({ preventScroll: true });
-    }
+    const led = focused && focused.getAttribute("href");
+    exchange(part, fresh);
+    if (!led || (document.activeElement === focused && focused.getAttribute("href") === led)) return;
+    const again = [...part.querySelectorAll("a")].find((one) => one.getAttribute("href") === led);
+    if (again) again.focus({ preventScroll: true }); else focused.blur(); // never onto a link that leads elsewhere
   }
 
   async function refresh() {
@@ -57,7 +66,7 @@
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       document.querySelectorAll("[data-live]").forEach((part) => {
         const fresh = page.getElementById(part.id);
-        if (fresh) exchange(part, fresh);
+        if (fresh) renew(part, fresh);
       });
       const heading = page.querySelector("h1");
       if (heading && document.querySelector("h1").textContent !== heading.textContent) location.reload();

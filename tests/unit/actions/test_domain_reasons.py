@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scheduler.model.groups import SubGroup
 from scheduler.model.verdict import Verdict
 from scheduler.model.wishes import TopologyWish
 from scheduler.observe.explain import pod_message, sentence
@@ -77,6 +78,19 @@ def test_where_no_sum_is_short_it_is_told_how_many_fit() -> None:
     for number in range(4):
         w.pod(f"w{number}", shape(gpu=1, cpu=1), namespace="ns", group=group.key, role="w")
     assert sentence(told(w, "g")).endswith("; 4 of 5 members would fit in r0 when empty, 4 in r1")
+
+
+def test_of_a_gang_with_parts_only_members_are_told_that_it_needs() -> None:
+    w = racks(r0=(3, 1), r1=(3, 3))
+    parts = (SubGroup("a", 1), SubGroup("b", 1), SubGroup("c", 1))
+    group = w.group("g", 4, topology=RACK, subgroups=parts)
+    for name, gpu, count in (("a", 1, 4), ("b", 3, 1), ("c", 3, 1)):
+        for number in range(count):
+            role = {"group": group.key, "role": name, "index": number}
+            w.pod(f"{name}-{number}", shape(gpu=gpu), namespace="ns", **role)
+    said = sentence(told(w, "g"))
+    assert "for 4 members in one rack, never fits" in said
+    assert "; 3 of 4 members would fit in r1 when empty, 2 in r0" in said
 
 
 def test_of_domains_that_hold_as_many_the_roomiest_is_the_best() -> None:

@@ -10,6 +10,7 @@ import sys
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from scheduler.cluster.client import (
     STRATEGIC,
@@ -270,3 +271,21 @@ async def test_a_fence_holds_back_a_write_that_waited_for_a_connection_but_no_re
         await client.request("GET", "/api/v1/x")
         await client.request("PUT", "/api/v1/lease", body=b"{}", urgent=True)
         assert [method for method, _, _ in server.seen] == ["POST", "GET", "PUT"]
+
+
+async def test_a_right_that_is_missing_is_named_once_whoever_asked() -> None:
+    words = (
+        'pods "{}" is forbidden: User "u" cannot create resource "pods/binding" in API group "" in the namespace "a"'
+    )
+
+    async def refuse(request: web.Request) -> web.Response:
+        return status(403, "Forbidden", words.format(request.path.split("/")[-2]))
+
+    async with scripted(refuse) as server, client_of(server) as client:
+        with capture_logs() as said:
+            for name in ("p", "q"):
+                with pytest.raises(ApiError):
+                    await client.post_json(f"/api/v1/namespaces/a/pods/{name}/binding", {})
+    (entry,) = [one for one in said if one["event"] == "right_missing"]
+    assert (entry["verb"], entry["resource"], entry["group"]) == ("create", "pods/binding", "")
+    assert '"p" is forbidden' in entry["problem"]

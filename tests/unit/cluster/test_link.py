@@ -8,6 +8,7 @@ import struct
 import threading
 
 import pytest
+from structlog.testing import capture_logs
 
 from scheduler.cluster import feed, link
 from scheduler.model.bindrequest import BindRequest, GangOutcome
@@ -169,6 +170,20 @@ async def test_values_sent_in_one_turn_of_the_loop_travel_in_one_frame():
     assert len(raw) == 4 + length
     assert len(feed.to_brain.decode(raw[4:])) == 5
     await both.io.close()
+
+
+async def test_a_value_that_cannot_be_encoded_is_left_out_and_those_beside_it_arrive():
+    end = Io()
+    await end.io.start()
+    bad = feed.PodSet(Pod(uid="u9", namespace="ns", name="p9", shape="x", priority=10**30))
+    with capture_logs() as said:
+        for event in (pod(1), bad, pod(2)):
+            end.io.send(event)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert await asyncio.to_thread(end.brain.receive, 5.0) == [pod(1), pod(2)]
+    assert [(entry["event"], "p9" in entry["message"]) for entry in said] == [("message_not_sent", True)]
+    await end.io.close()
 
 
 async def test_what_a_slow_brain_has_not_read_waits_and_is_not_lost():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.bindrequest import GangOutcome
-from scheduler.model.decisions import Assignment, Explain, Place, SetStatus
+from scheduler.model.decisions import Assignment, Explain, Place, SetStatus, Victim
 from scheduler.model.verdict import Code, verdict
 from scheduler.observe import explain
 from scheduler.observe.metrics import Metrics
@@ -232,3 +233,23 @@ async def test_without_the_definition_of_bindrequests_the_brain_is_told(world: W
     (failed,) = world.failed
     assert failed.groups == (KEY,)
     assert "404" in failed.cause
+
+
+async def test_a_definition_that_would_drop_a_part_of_a_request_refuses_the_whole_and_names_the_part(world: World):
+    pods = await gang(world)
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/bindrequests.scheduling.muster.sh"
+    definition = await world.get(path)
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["spec"]["properties"]["gangs"]["items"]["properties"]["victims"]  # of an older release
+    await world.client.request("PUT", path, body=definition)
+    victim = Victim("u-9", "default", "other", "n1", "pod/default/other")
+    whole = place(pods)
+    world.performer.handle(feed.Handover("s-000001", 1, places=(replace(whole, victims=(victim,)),)))
+    await world.settle()
+    (failed,) = world.failed
+    assert failed.groups == (KEY,)
+    assert "spec.gangs[0].victims" in failed.cause
+    listed = await world.get("/apis/scheduling.muster.sh/v1alpha1/namespaces/muster/bindrequests")
+    assert listed["items"] == []
+    world.performer.handle(feed.Handover("s-000002", 1, places=(whole,)))
+    await world.until(lambda: world.cache.requests())
