@@ -23,7 +23,10 @@ STORY = """
       metadata: {name: rc}
       spec: {workerGroupSpecs: [{groupName: gpu, replicas: 2}]}
   - gang: {name: rc, single: true, owner: rayclusters.ray.io/rc, count: 3, gpu: 1}
-  - expect: {pending: [gang:rc], condition: {gang:rc: "^False Unschedulable .*for 3 members"}, count: {podgroups.scheduling.muster.sh: 0}}
+  - expect:
+      pending: [gang:rc]
+      condition: {gang:rc: "^False Unschedulable .*for 3 members"}
+      count: {podgroups.scheduling.muster.sh: 0}
   - nodes: [{name: rights2, gpu: 2}]
   - expect: {bound: {gang:rc: 3}, count: {podgroups.scheduling.muster.sh: 0}}
 """
