@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import time
 import tomllib
+import weakref
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from scheduler.cluster import feed
 from scheduler.observe import explain
 from scheduler.observe.journal import Journal
 from scheduler.web import site as module
@@ -355,6 +358,19 @@ def test_what_is_served_is_part_of_the_wheel() -> None:
     for folder in ("templates", "static"):
         for file in (root / "scheduler" / "web" / folder).iterdir():
             assert any(file.relative_to(root / "scheduler").match(pattern) for pattern in patterns), file
+
+
+async def test_a_session_that_failed_is_said_and_the_desk_keeps_no_session() -> None:
+    house = House(World())
+    house.session()
+    await house.text("/page/")
+    assert house.world.result is not None
+    ended = weakref.ref(house.world.result.session)
+    house.world.result = None
+    house.journal.done(feed.SessionDone("s-000002", {}, {"session_failures": 1.0}))
+    gc.collect()
+    assert ended() is None
+    assert "Session s-000002 failed" in words(await house.text("/page/"))
 
 
 async def test_a_large_page_gives_way_while_it_is_made() -> None:
