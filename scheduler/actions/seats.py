@@ -134,11 +134,12 @@ def _given(pods: Sequence[Pod], used: set[int], owners: Mapping[int, Scope]) -> 
     """Return the ranks of members that have no index: the lowest free ones, first those of their own role and part."""
     missing = [pod for pod in pods if pod.index < 0]
     free = [rank for rank in range(len(used) + len(missing)) if rank not in used][: len(missing)]
-    found: dict[str, int] = {}
-    for pod in missing:
-        own = next((rank for rank in free if owners.get(rank) == _scope(pod)), None)
-        if own is not None:
-            found[pod.uid] = own
-            free.remove(own)
-    found.update(zip((pod.uid for pod in missing if pod.uid not in found), free, strict=True))
+    owned: dict[Scope, list[int]] = {}
+    for rank in reversed(free):
+        if rank in owners:
+            owned.setdefault(owners[rank], []).append(rank)
+    found = {pod.uid: owned[_scope(pod)].pop() for pod in missing if owned.get(_scope(pod))}
+    given = set(found.values())
+    rest = (rank for rank in free if rank not in given)
+    found.update(zip((pod.uid for pod in missing if pod.uid not in found), rest, strict=True))
     return found

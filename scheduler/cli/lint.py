@@ -18,7 +18,16 @@ from scheduler.app import load_configuration
 from scheduler.cli import picture
 from scheduler.cli.findings import Finding, fields_of, has_schema, of_dialects, of_pod_fields, of_references
 from scheduler.cli.get import dialect_of
-from scheduler.cli.manifests import Json, Unusable, complete, documents_of, events_of, pod_events, templates_of
+from scheduler.cli.manifests import (
+    ANY_CLASS,
+    Json,
+    Unusable,
+    complete,
+    documents_of,
+    events_of,
+    pod_events,
+    templates_of,
+)
 from scheduler.cli.output import FAILED, OK, USAGE, complain, emit, note, with_client
 from scheduler.cli.picture import OTHERS, Picture
 from scheduler.cli.reading import members_of
@@ -52,13 +61,6 @@ class _Read:
     unseen: list[str] = field(default_factory=list)
 
 
-class _AnyClass(dict[str, int]):
-    """Every priority class exists: files alone cannot tell."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
 def lint(
     files: list[Path], *, cluster: bool, strict: bool, config: Path | None, namespace: str | None,
     kubeconfig: str | None, context: str | None, output: str,
@@ -74,7 +76,7 @@ def lint(
         complain(f"{error.filename}: {error.strerror}")
         return FAILED
     if not cluster:
-        read = _read(documents, namespace or "default", _AnyClass())
+        read = _read(documents, namespace or "default", ANY_CLASS)
         return _report(read, _gangs(read, [], settings, None), output, strict=strict)
 
     async def work(client: ApiClient) -> int:

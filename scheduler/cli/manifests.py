@@ -26,6 +26,15 @@ Classes: TypeAlias = Mapping[str, int]
 _MOST_PODS = 100_000
 
 
+class _AnyClass(dict[str, int]):
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+ANY_CLASS: Classes = _AnyClass()
+"""Every priority class exists: where nobody can tell, or somebody has checked."""
+
+
 class Unusable(ValueError):
     """An object of a file that cannot be understood; the message names it."""
 

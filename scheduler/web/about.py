@@ -6,8 +6,9 @@ which queue. A session is only read: nothing here changes what the next one deci
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +21,7 @@ from scheduler.framework.floorplan import main_resource
 from scheduler.framework.session import Session
 from scheduler.framework.shares import Standing, standings
 from scheduler.model.groups import GroupState
+from scheduler.model.hints import near
 from scheduler.model.pods import held_together
 from scheduler.model.resources import Amounts
 from scheduler.web import answers
@@ -33,7 +35,19 @@ class About:
     """See the module. actions: those that are configured."""
 
     def __init__(self, session: Session, actions: tuple[str, ...]) -> None:
-        self.session, self.actions = session, actions
+        self._session = weakref.ref(session)  # what is kept for the page must not keep a session
+        self.actions = actions
+
+    @property
+    def session(self) -> Session:
+        """The session; it lives while it is asked about."""
+        found = self._session()
+        assert found is not None
+        return found
+
+    def is_about(self, session: Session) -> bool:
+        """Whether it is this session."""
+        return self._session() is session
 
     @property
     def head(self) -> dict[str, Any]:
@@ -155,6 +169,18 @@ class About:
                 into[name] += 1
                 name, steps = above.get(name, ""), steps + 1
         return waiting, running
+
+
+class Refused(Exception):
+    """What an argument names is not there; the message says so to whoever looks."""
+
+
+def chosen(arguments: Arguments, name: str, known: Sequence[str], default: str) -> str:
+    """Return one of the known values that an argument names; `default` where it is not given. Raises `Refused`."""
+    asked = arguments.get(name, "")
+    if asked and asked not in known:
+        raise Refused(f"there is no {name} {asked}{near(asked, known)}")
+    return asked or default
 
 
 def _share(share: Any) -> Share:

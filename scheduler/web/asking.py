@@ -16,7 +16,7 @@ from scheduler.framework.session import Session
 from scheduler.model.quantity import format_amount
 from scheduler.model.queues import UNLIMITED
 from scheduler.web import answers
-from scheduler.web.about import About, Arguments, barred, start, totals
+from scheduler.web.about import About, Arguments, Refused, barred, chosen, start, totals
 from scheduler.web.answers import Answer, Nothing
 from scheduler.web.asking_gang import gang
 from scheduler.web.asking_nodes import node, nodes
@@ -38,9 +38,12 @@ class Desk:
 
     def answer(self, session: Session, actions: Sequence[str], view: str, arguments: Arguments) -> bytes:
         """Return the answer, encoded. Raises KeyError for a view that there is not."""
-        if self._about is None or self._about.session is not session:
+        if self._about is None or not self._about.is_about(session):
             self._about = About(session, tuple(actions))
-        return _encode(VIEWS[view](self._about, arguments))
+        try:
+            return _encode(VIEWS[view](self._about, arguments))
+        except Refused as refused:
+            return _encode(Nothing(**self._about.head, message=str(refused)))
 
 
 # -- the questions ----------------------------------------------------------------------------------------------------
@@ -50,8 +53,7 @@ def _overview(about: About, arguments: Arguments) -> Answer:
     session = about.session
     every = totals(session)
     known = [one.resource for one in every]
-    resource = arguments.get("resource", "")
-    resource = resource if resource in known else known[0] if known else "cpu"
+    resource = chosen(arguments, "resource", known, known[0] if known else "cpu")
     waiting = about.in_state("waiting")
     tree = about.standings
     if len(tree) > QUEUES_FIRST and arguments.get("queues") != "all":
@@ -72,12 +74,12 @@ def _overview(about: About, arguments: Arguments) -> Answer:
 
 def _gangs(about: About, arguments: Arguments) -> Answer:
     session = about.session
-    state = arguments.get("state", "waiting")
+    state = chosen(arguments, "state", STATES, "waiting")
     queue, namespace, text = (arguments.get(name, "") for name in ("queue", "namespace", "q"))
     below = _below(about, queue) if queue else frozenset()
     found = [
         one
-        for one in about.in_state(state if state in STATES else "waiting")
+        for one in about.in_state(state)
         if (not queue or session.queue_of(one) in below)
         and (not namespace or one.group.namespace == namespace)
         and text in f"{one.group.namespace}/{one.group.name}"
@@ -161,9 +163,8 @@ def _wiring(about: About, arguments: Arguments) -> Answer:
     session = about.session
     names = tuple(sorted(session.topology.trees))
     resources = tuple(one.resource for one in totals(session))
-    asked, resource = arguments.get("topology", ""), arguments.get("resource", "")
-    name = asked if asked in names else names[0] if names else ""
-    resource = resource if resource in resources else resources[0] if resources else ""
+    name = chosen(arguments, "topology", names, names[0] if names else "")
+    resource = chosen(arguments, "resource", resources, resources[0] if resources else "")
     picture = look(session, name, resource) if name and resource else None
     return answers.Wiring(**about.head, topologies=names, resources=resources, picture=picture)
 

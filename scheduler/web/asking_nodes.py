@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.framework.session import Session
+from scheduler.model.hints import near
 from scheduler.model.nodes import HOSTNAME, Taint
 from scheduler.model.pods import held_by
 from scheduler.web import answers
-from scheduler.web.about import About, Arguments, barred, start, totals
+from scheduler.web.about import About, Arguments, Refused, barred, chosen, start, totals
 from scheduler.web.asking_gang import place_of
 
 NODES, GUESTS = 100, 100
 """Nodes on one page, and pods on the page of a node."""
+STATES = ("free", "full", "cordoned")
 CHOICES = 400
 """Domains, and pools, that are offered to choose from."""
 _POOLS = ("pool", "nodepool", "node-pool", "agentpool", "gke-nodepool", "nodegroup", "node-group", "instance-type")
@@ -29,10 +31,9 @@ def nodes(about: About, arguments: Arguments) -> answers.Answer:
     session = about.session
     table, every = session.table, totals(session)
     trees = session.topology.trees
-    asked = arguments.get("topology", "")
-    topology = asked if asked in trees else min(trees, default="")
+    topology = chosen(arguments, "topology", sorted(trees), min(trees, default=""))
     shut = barred(session)
-    rows = np.flatnonzero(_chosen(session, topology, shut, every, arguments))
+    rows = np.flatnonzero(_passing(session, topology, shut, every, arguments))
     if arguments.get("sort") == "free" and every:
         free = session.free[table.resources.index(every[0].resource)][rows]
         rows = rows[np.argsort(-free, kind="stable")]
@@ -126,7 +127,7 @@ def _row(about: About, row: int, columns: list[int], topology: str, shut: bool) 
     return answers.NodeRow(name, place, shut, taints, int(table.pods[row]), int(table.slots[row]), amounts)
 
 
-def _chosen(
+def _passing(
     session: Session,
     topology: str,
     shut: NDArray[np.bool_],
@@ -134,29 +135,31 @@ def _chosen(
     arguments: Arguments,
 ) -> NDArray[np.bool_]:
     table = session.table
-    chosen = np.ones(len(table.names), dtype=np.bool_)
+    passes = np.ones(len(table.names), dtype=np.bool_)
     level, _, domain = arguments.get("in", "").partition("=")
     if level:
-        known = [one for one in session.topology.trees[topology].levels if one.name == level] if topology else []
-        if known and domain in known[0].names:
-            chosen &= known[0].ids == known[0].names.index(domain)
-        else:
-            chosen[:] = False
+        levels = {one.name: one for one in session.topology.trees[topology].levels} if topology else {}
+        if level not in levels:
+            raise Refused(f"there is no level {level}{near(level, levels)}")
+        names = levels[level].names
+        if domain not in names:
+            raise Refused(f"level {level} has no domain {domain}")
+        passes &= levels[level].ids == names.index(domain)
     key, _, value = arguments.get("label", "").partition("=")
     if key:
         of_class = np.array([one.label(key) == value for one in table.classes], dtype=np.bool_)
-        chosen &= of_class[table.class_of] if len(of_class) else False
+        passes &= of_class[table.class_of] if len(of_class) else False
     text = arguments.get("q", "")
     if text:
-        chosen &= np.array([text in name for name in table.names], dtype=np.bool_)
-    state = arguments.get("state", "")
+        passes &= np.array([text in name for name in table.names], dtype=np.bool_)
+    state = chosen(arguments, "state", STATES, "")
     if state == "cordoned":
-        chosen &= shut
+        passes &= shut
     elif state in ("free", "full") and every:
         row = table.resources.index(every[0].resource)
         has = table.allocatable[row] > 0
-        chosen &= has & ~shut & ((session.free[row] > 0) == (state == "free"))
-    return chosen
+        passes &= has & ~shut & ((session.free[row] > 0) == (state == "free"))
+    return passes
 
 
 def _taint(taint: Taint) -> str:

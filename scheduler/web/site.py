@@ -13,6 +13,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote
@@ -39,6 +40,8 @@ KEPT = 16
 """Answers that are kept."""
 ASKED = 8
 """Questions that the session process has to answer at once."""
+FIELDS, LONGEST = 20, 1024
+"""Parameters of an address, and letters of one."""
 _STATIC = Path(__file__).parent / "static"
 _KINDS = {
     ".css": "text/css; charset=utf-8",
@@ -140,7 +143,12 @@ class Site:
     async def answer(self, path: str, query: str) -> Reply:
         """Return what an address below `PAGE` shows."""
         parts = [unquote(part) for part in path.removeprefix(PAGE).strip("/").split("/")]
-        arguments = dict(parse_qsl(query, max_num_fields=20)) if len(query) < 4096 else {}
+        try:
+            arguments = dict(parse_qsl(query, max_num_fields=FIELDS))
+        except ValueError:
+            return Reply(400, f"more than {FIELDS} parameters\n".encode(), more=_PRIVATE)
+        if any(len(name) + len(value) > LONGEST for name, value in arguments.items()):
+            return Reply(400, b"a parameter is too long\n", more=_PRIVATE)
         if path == PAGE:
             return Reply(308, b"", more=f"{_PRIVATE}Location: {PAGE}/\r\n")
         match parts:
@@ -218,8 +226,7 @@ class Site:
 
     async def _about(self, view: str, arguments: Mapping[str, str]) -> tuple[Answer | None, bool]:
         """Return the answer to a question, and whether it is about the last session. Raises `Busy`, `Unanswerable`."""
-        asked = {name: value for name, value in arguments.items() if len(value) <= 512}
-        key = (view, *(f"{name}={asked[name]}" for name in sorted(asked)))
+        key = (view, *(f"{name}={arguments[name]}" for name in sorted(arguments)))
         last = self._journal.last
         known = self._answers.get(key)
         if known is not None and last is not None and known.session == last.session:
@@ -228,7 +235,7 @@ class Site:
         if task is None:
             if len(self._asking) >= ASKED:
                 raise Busy
-            task = self._asking[key] = asyncio.create_task(self._ask(key, view, asked), name="page answer")
+            task = self._asking[key] = asyncio.create_task(self._ask(key, view, dict(arguments)), name="page answer")
             task.add_done_callback(lambda done: self._asked(key, done))
         try:
             async with asyncio.timeout(PATIENCE):
@@ -256,6 +263,7 @@ class Site:
         return answer
 
 
+@lru_cache(maxsize=1)
 def _make_renderer() -> Renderer:
     from scheduler.web.render import Renderer
 

@@ -53,7 +53,7 @@ def large(nodes: int, running: int, gangs: int, queues: int) -> World:
         parent = "" if number < 10 else f"q{top:03}"
         share = ((GPU, nodes * 8 // 10 if number < 10 else nodes * 8 // queues),)
         limit = ((GPU, nodes * 8 // 5),) if number % 3 == 0 else ()
-        kept = ((GPU, nodes // 50),) if number % 4 == 0 else ()
+        kept = ((GPU, nodes // 5 if number < 10 else nodes // 250),) if number < 10 or number % 4 == 0 else ()
         world.queue(f"q{number:03}", parent=parent, deserved=share, limit=limit, guarantee=kept, created=float(number))
     leaf = range(10, queues) if queues > 10 else range(queues)
     held = max(1, nodes - nodes // 20)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import time
 import tomllib
+import weakref
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from scheduler.cluster import feed
 from scheduler.observe import explain
 from scheduler.observe.journal import Journal
 from scheduler.web import site as module
@@ -63,7 +67,7 @@ def checked(text: str) -> Checked:
 
 def words(text: str) -> str:
     """The text of a page without its tags, in single spaces."""
-    return " ".join(re.sub(r"<[^>]*>", " ", text).split())
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", text)).split())
 
 
 @pytest.fixture
@@ -173,12 +177,33 @@ async def test_filters_and_pages_of_nodes(busy: House) -> None:
 
     assert await names("") == ["n0", "n1", "n2", "n3"]
     assert await names("in=rack%3Dr1") == ["n2", "n3"]
-    assert await names("in=rack%3Dnowhere") == []
     assert await names("label=pool%3Da100&q=1") == ["n1"]
     assert await names("state=cordoned") == ["n3"]
     assert await names("state=free") == []
     assert await names("page=7") == ["n0", "n1", "n2", "n3"]
     assert "No node is like that" in await busy.text("/page/nodes", "q=zzz")
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "said"),
+    [
+        ("/page/", "resource=gpu", "there is no resource gpu"),
+        ("/page/topology", "topology=fabrik", 'there is no topology fabrik; did you mean "fabric"?'),
+        ("/page/topology", "resource=x", "there is no resource x"),
+        ("/page/nodes", "in=row%3D1", "there is no level row"),
+        ("/page/nodes", "in=rack%3Dr9", "level rack has no domain r9"),
+        ("/page/nodes", "state=odd", "there is no state odd"),
+        ("/page/gangs", "state=weighting", 'there is no state weighting; did you mean "waiting"?'),
+    ],
+)
+async def test_what_is_asked_for_and_not_there_is_said(busy: House, path: str, query: str, said: str) -> None:
+    assert said in words(await busy.text(path, query, status=404))
+
+
+@pytest.mark.parametrize("query", ["&".join(f"a{one}=1" for one in range(40)), "q=" + "x" * 5000])
+async def test_an_address_has_its_limits(busy: House, query: str) -> None:
+    assert (await busy.get("/page/gangs", query)).status == 400
+    assert busy.asked == []
 
 
 async def test_a_node_shows_who_is_there_and_who_comes(busy: House) -> None:
@@ -333,6 +358,19 @@ def test_what_is_served_is_part_of_the_wheel() -> None:
     for folder in ("templates", "static"):
         for file in (root / "scheduler" / "web" / folder).iterdir():
             assert any(file.relative_to(root / "scheduler").match(pattern) for pattern in patterns), file
+
+
+async def test_a_session_that_failed_is_said_and_the_desk_keeps_no_session() -> None:
+    house = House(World())
+    house.session()
+    await house.text("/page/")
+    assert house.world.result is not None
+    ended = weakref.ref(house.world.result.session)
+    house.world.result = None
+    house.journal.done(feed.SessionDone("s-000002", {}, {"session_failures": 1.0}))
+    gc.collect()
+    assert ended() is None
+    assert "Session s-000002 failed" in words(await house.text("/page/"))
 
 
 async def test_a_large_page_gives_way_while_it_is_made() -> None:

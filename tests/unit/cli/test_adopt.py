@@ -1,0 +1,92 @@
+"""`muster adopt`: told first, done on demand, done once, taken back; nothing that exists is touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner
+
+from scheduler.playground.server import ThreadedServer
+from tests.controlplane.rest import Json, Rest
+from tests.unit.cli.cluster import agrees, filled, muster
+
+NAMESPACE = "/api/v1/namespaces/team"
+
+
+def _job(name: str, **annotations: str) -> Json:
+    spec = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "x"}]}
+    return {
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"parallelism": 2, "template": {"spec": spec}},
+    }
+
+
+def _versions(rest: Rest) -> list[tuple[str, str]]:
+    pods = rest.list(f"{NAMESPACE}/pods")
+    return [(one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for one in pods]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ThreadedServer]:
+    with filled() as running:
+        rest = Rest(running.url, token="")
+        rest.create("/api/v1/namespaces", {"metadata": {"name": "team"}})
+        jobs, deployments = f"/apis/batch/v1{NAMESPACE[7:]}/jobs", f"/apis/apps/v1{NAMESPACE[7:]}/deployments"
+        rest.create(jobs, _job("sweep"))
+        rest.create(jobs, _job("gang", **{"scheduling.muster.sh/min-member": "2"}))
+        template: Json = {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {
+                "containers": [{"name": "c", "image": "x", "resources": {"claims": [{"name": "d"}]}}],
+                "resourceClaims": [{"name": "d", "resourceClaimName": "d"}],
+            },
+        }
+        spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        rest.create(deployments, {"metadata": {"name": "web"}, "spec": spec})
+        for name, node in (("runs", "a1"), ("waits", "")):
+            body: Json = {"containers": [{"name": "c", "image": "x"}], **({"nodeName": node} if node else {})}
+            rest.create(f"{NAMESPACE}/pods", {"metadata": {"name": name}, "spec": body})
+        yield running
+
+
+@pytest.fixture
+def runner(server: ThreadedServer, tmp_path_factory: pytest.TempPathFactory) -> CliRunner:
+    kubeconfig = server.write_kubeconfig(tmp_path_factory.mktemp("cli") / "kubeconfig")
+    return CliRunner(env={"KUBECONFIG": str(kubeconfig)})
+
+
+def test_adopting_is_told_done_once_and_taken_back(runner: CliRunner, server: ThreadedServer) -> None:
+    rest = Rest(server.url, token="")
+    before = rest.get(NAMESPACE)["metadata"]
+    pods = _versions(rest)
+    result = muster(runner, "adopt", "team")
+    agrees("adopt.txt", result.stdout, ages=False)
+    assert result.stderr == "nothing was changed; --yes does it\n"
+    assert rest.get(NAMESPACE)["metadata"] == before
+
+    (told,) = json.loads(muster(runner, "adopt", "team", "--yes", "-o", "json").stdout)
+    assert told["applied"] is True
+    assert rest.get(NAMESPACE)["metadata"]["labels"]["scheduling.muster.sh/schedule"] == "muster"
+    (again,) = json.loads(muster(runner, "adopt", "team", "--yes", "-o", "json").stdout)
+    assert (again["steps"], again["applied"]) == ([], False)
+
+    muster(runner, "adopt", "team", "--undo")
+    assert rest.get(NAMESPACE)["metadata"]["labels"]["scheduling.muster.sh/schedule"] == "muster", "only told"
+    muster(runner, "adopt", "team", "--undo", "--yes")
+    assert "scheduling.muster.sh/schedule" not in rest.get(NAMESPACE)["metadata"]["labels"]
+    assert pods == [
+        (one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for one in rest.list(f"{NAMESPACE}/pods")
+    ]
+
+
+def test_a_label_that_somebody_else_wrote_is_left(runner: CliRunner, server: ThreadedServer) -> None:
+    rest = Rest(server.url, token="")
+    rest.create("/api/v1/namespaces", {"metadata": {"name": "held", "labels": {"scheduling.muster.sh/schedule": "no"}}})
+    assert "which this command did not write" in muster(runner, "adopt", "held", "--undo", "--yes", exits=1).stderr
+    assert rest.get("/api/v1/namespaces/held")["metadata"]["labels"]["scheduling.muster.sh/schedule"] == "no"
+
+
+def test_a_namespace_that_does_not_exist_is_not_found(runner: CliRunner) -> None:
+    assert "nowhere" in muster(runner, "adopt", "nowhere", exits=3).stderr
