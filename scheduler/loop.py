@@ -235,6 +235,7 @@ class Loop:
         self._number += 1
         session_id = f"s-{self._number:06d}"
         snapshot = self._store.snapshot(self._clock(), owners=self._sessions.counts_owners)
+        self._ended = None  # nobody can ask meanwhile, and two of them need not be kept
         try:
             outcome = self._sessions.run(snapshot, session_id)
         except Exception:  # the panic fence: one session is lost, the scheduler is not

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from scheduler.cli import kin
 from scheduler.cli.output import complain, note
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError, path_of
@@ -18,7 +19,7 @@ from scheduler.cluster.members import group_key, group_state
 from scheduler.dialects import core
 from scheduler.dialects import storage as stored
 from scheduler.dialects.base import Dialect, DialectResource
-from scheduler.dialects.registry import DIALECTS
+from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.nodes import Node
 from scheduler.model.pods import Pod, Shape
@@ -115,9 +116,14 @@ async def wiring(client: ApiClient) -> list[feed.Event]:
 
 
 async def pods(client: ApiClient, namespace: str | None) -> list[tuple[Pod, Shape]]:
-    """Return the pods of a namespace (None: all)."""
+    """Return the pods of a namespace (None: all), also as members of the groups that were made for their owners."""
     raws = [("v1", raw) for raw in await items(client, path_of("", "v1", "pods", namespace))]
-    return _decoded(raws, lambda raw, _: core.decode_pod(raw, EVERY_NAME))
+    found = _decoded(raws, lambda raw, _: core.decode_pod(raw, EVERY_NAME))
+    if not any(pod.owner_uid and not pod.group for pod, _ in found):
+        return found
+    own = BY_NAME["muster"]
+    made = _decoded(await _served(client, own, "group", namespace), own.decode_group)
+    return await kin.with_made_groups(client, namespace, found, made)
 
 
 async def namespaces(client: ApiClient) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:

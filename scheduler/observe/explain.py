@@ -442,7 +442,7 @@ def _quota(verdict: Verdict) -> str:
     """needed, resource, members, field (that asks for it), queue, used, deserved, limit, message; free, kept."""
     field = _text(verdict, "field")
     needs = _needs(verdict) + (f" ({field})" if field else "")
-    if verdict.permanent:
+    if verdict.permanent and verdict.code is Code.EXCEEDS_LIMIT:
         return f"{needs}, {_never_allowed(verdict)}"
     return _sections(_join(needs, _free(verdict)), _kept(verdict), _uses(verdict), _text(verdict, "message"))
 

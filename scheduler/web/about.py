@@ -6,6 +6,7 @@ which queue. A session is only read: nothing here changes what the next one deci
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -34,7 +35,19 @@ class About:
     """See the module. actions: those that are configured."""
 
     def __init__(self, session: Session, actions: tuple[str, ...]) -> None:
-        self.session, self.actions = session, actions
+        self._session = weakref.ref(session)  # what is kept for the page must not keep a session
+        self.actions = actions
+
+    @property
+    def session(self) -> Session:
+        """The session; it lives while it is asked about."""
+        found = self._session()
+        assert found is not None
+        return found
+
+    def is_about(self, session: Session) -> bool:
+        """Whether it is this session."""
+        return self._session() is session
 
     @property
     def head(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Desk:
 
     def answer(self, session: Session, actions: Sequence[str], view: str, arguments: Arguments) -> bytes:
         """Return the answer, encoded. Raises KeyError for a view that there is not."""
-        if self._about is None or self._about.session is not session:
+        if self._about is None or not self._about.is_about(session):
             self._about = About(session, tuple(actions))
         try:
             return _encode(VIEWS[view](self._about, arguments))

@@ -23,11 +23,12 @@ STEP_KEYS = {
     "gang", "gangs", "apply", "queue", "queues", "nodes", "patch_node", "delete_nodes", "delete", "delete_objects",
     "finish", "patch", "patch_type", "hold_terminating", "release_terminating", "kill_scheduler", "start_scheduler",
     "sleep", "seen", "expect", "forget_evictions", "refused", "remember", "repeat",
+    "autoscaler",
 }  # fmt: skip
 EXPECT_KEYS = {
     "within", "quiet", "bound", "pending", "gone", "placed", "same", "distinct", "spread", "evicted", "object",
     "condition", "events", "unwritten", "autoscaler", "metrics",
-    "count",
+    "count", "added", "steady",
 }  # fmt: skip
 GANG_KEYS = {
     "name", "min", "queue", "priority", "preemptible", "count", "gpu", "cpu", "memory", "resources", "pods", "single",

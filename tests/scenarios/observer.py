@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tests.controlplane.rest import ApiError, Rest, resource_path
+from tests.scenarios.autoscaler import Autoscaler
 from tests.scenarios.form import NodeSpec, pod_names
 
 Json = dict[str, Any]
@@ -35,6 +36,7 @@ class Observer:
         self._node_specs: dict[str, NodeSpec] = {}
         self._versions_seen: dict[str, str] = {}
         self._asked_for_nodes: set[str] = set()
+        self._scaler: Autoscaler | None = None
 
     # -- the API --------------------------------------------------------------------------------------------------
 
@@ -96,6 +98,8 @@ class Observer:
             if runs and not meta.get("deletionTimestamp"):
                 self._set_status(meta["name"], {"phase": "Running", "startTime": meta["creationTimestamp"]})
                 pod.setdefault("status", {})["phase"] = "Running"
+        if self._scaler is not None:
+            self._scaler.look()
         return pods
 
     def _set_status(self, name: str, status: Json) -> None:
@@ -274,6 +278,29 @@ class Observer:
             if wrong or not chosen:
                 problems.append(f"{selection}: {len(wrong)} of {len(chosen)} are not so: autoscaler {want}")
         return problems
+
+    def _expect_added(self, want: object, _: list[Json]) -> list[str]:
+        """How many nodes the autoscaler has added."""
+        scaler = self._the_scaler()
+        return [] if within(scaler.added, want) else [f"{scaler.added} nodes were added, wanted {want}"]
+
+    def _expect_steady(self, selections: list[str], pods: list[Json]) -> list[str]:
+        """Pods that began to ask for nodes once and did not cease to; the autoscaler worked for all of them or none."""
+        scaler, problems = self._the_scaler(), []
+        for selection in selections:
+            names = {pod["metadata"]["name"] for pod in self._select(selection, pods)}
+            wrong = {name: scaler.changes[name] for name in sorted(names) if scaler.changes.get(name, 0) > 1}
+            if wrong:
+                problems.append(f"{selection}: changed their minds about nodes {wrong}")
+            parts = {len(names & asking) for asking, placed in scaler.seen if not names & placed} - {0, len(names)}
+            if parts or not names:
+                problems.append(f"{selection}: of {len(names)} the autoscaler saw {sorted(parts)}")
+        return problems
+
+    def _the_scaler(self) -> Autoscaler:
+        if self._scaler is None:
+            raise KeyError("no step `autoscaler` comes before")
+        return self._scaler
 
     def _expect_unwritten(self, selections: list[str], pods: list[Json]) -> list[str]:
         """Pods that nobody wrote to since `remember`."""

@@ -20,6 +20,7 @@ import yaml
 from scheduler.model.quantity import parse_quantity
 from tests.controlplane.rest import ApiError, Rest, resource_path
 from tests.scenarios import reasons
+from tests.scenarios.autoscaler import Autoscaler
 from tests.scenarios.form import (
     PRIORITY_CLASSES,
     NodeSpec,
@@ -29,7 +30,7 @@ from tests.scenarios.form import (
     pod_names,
     queue_object,
 )
-from tests.scenarios.observer import POLL, QUIET, Observer, Unmet, condition, finished, live
+from tests.scenarios.observer import POLL, QUIET, Observer, Unmet, asks_for_nodes, condition, finished, live
 
 Json = dict[str, Any]
 HOLD = "scenarios.muster.sh/hold"
@@ -198,6 +199,8 @@ class World(Observer):
 
     def tear_down(self) -> None:
         """Delete everything that the scenario made; the API server serves the next one."""
+        if self._scaler is not None:
+            self._scaler.stop()
         for pod in self.rest.list(resource_path("v1", "pods", namespace=self.namespace)):
             self._drop_finalizers(self._pod_path(pod["metadata"]["name"]), pod)
         groups = (("batch/v1", "jobs"), ("apps/v1", "deployments"), ("apps/v1", "replicasets"))
@@ -288,6 +291,9 @@ class World(Observer):
     def _step_queues(self, queues: list[Json], step: Json) -> None:
         for queue in queues:
             self._step_queue(queue, step)
+
+    def _step_autoscaler(self, spec: Json, _: Json) -> None:
+        self._scaler = Autoscaler(self.rest, self.namespace, asks_for_nodes, lambda node: self._add_nodes([node]), spec)
 
     def _step_nodes(self, nodes: list[Json], _: Json) -> None:
         self._add_nodes(nodes)

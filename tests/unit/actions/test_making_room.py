@@ -733,14 +733,15 @@ def test_a_queue_that_may_take_back_from_now_on_does(w: Story) -> None:
     assert len(w.victims) == 1
 
 
-def test_that_it_never_fits_is_said_before_what_a_queue_forbids(w: Story) -> None:
+def test_that_it_never_fits_either_is_said_beside_what_a_queue_forbids(w: Story) -> None:
     w.node("n", gpu=4).queue("q", **gpus(limit=2))
     w.runs("a", ["n", "n"], queue="q", preemptible=False)
     w.gang("never", 1, of=shape(cpu=500, gpu=1), queue="q")
     w.asks("later", 1, queue="q")
     w.session()
     never, later = w.verdict("never"), w.verdict("later")
-    assert never is not None and never.permanent and never.code is Code.RESOURCES
+    assert never is not None and never.permanent and never.code is Code.WAITING_FOR_QUOTA
+    assert "never fits" in str(never.fact("message"))
     assert later is not None and later.code is Code.WAITING_FOR_QUOTA
 
 

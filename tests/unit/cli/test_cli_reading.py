@@ -359,3 +359,31 @@ def test_a_refusal_is_an_error_and_not_an_empty_list(muster: CliRunner, server: 
         assert "held by" not in result.stdout
     finally:
         server.call(server.server.faults.clear)
+
+
+def test_pods_are_shown_in_the_group_that_was_made_for_an_owner_above_them(tmp_path: Path) -> None:
+    kinds = Path(__file__).parents[2] / "scenarios" / "operators"
+    with ThreadedServer(PlaygroundServer()) as server:
+        rest = Rest(server.url, token="")
+        apply_crds(rest, CRDS)
+        apply_crds(rest, kinds)
+        nodes.register_node(rest, nodes.node_object("n1", {"cpu": 8, GPU: 2}))
+        sets = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
+        above = rest.create(sets, {"metadata": {"name": "js"}, "spec": {}, "kind": "JobSet"})["metadata"]["uid"]
+        _job(rest, "js-w-0")
+        reference = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "js", "uid": above}
+        owners = {"metadata": {"ownerReferences": [{**reference, "controller": True}]}}
+        rest.patch("/apis/batch/v1/namespaces/default/jobs/js-w-0", owners)
+        _job(rest, "plain")
+        _pod(rest, "js-w-0-a", owner="js-w-0", message=WORDS)
+        _pod(rest, "js-w-0-b", owner="js-w-0", message=WORDS)
+        _pod(rest, "plain-a", owner="plain", node="n1")
+        made = {"name": "js-1", "labels": {"scheduling.muster.sh/made-for": above}}
+        groups = "/apis/scheduling.muster.sh/v1alpha1/namespaces/default/podgroups"
+        rest.create(groups, {"metadata": made, "spec": {"minMember": 2}})
+        kubeconfig = str(server.write_kubeconfig(tmp_path / "kubeconfig"))
+        done = CliRunner().invoke(app, ["get", "groups", "--kubeconfig", kubeconfig, "-o", "json"])
+        why = CliRunner().invoke(app, ["why", "pod/js-w-0-b", "--kubeconfig", kubeconfig])
+    [group] = [one for one in json.loads(done.stdout) if one["name"] == "js-1"]
+    assert group["members"] == 2
+    assert "js-1" in why.stdout

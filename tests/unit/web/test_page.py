@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import time
 import tomllib
+import weakref
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from scheduler.cluster import feed
 from scheduler.observe import explain
 from scheduler.observe.journal import Journal
 from scheduler.web import site as module
@@ -124,12 +127,14 @@ async def test_a_gang_says_why_in_the_words_of_its_condition(busy: House) -> Non
     result = busy.world.result
     assert result is not None
     why = explain.sentence(result.verdicts["muster/ns/second"])
-    text = words(await busy.text("/page/gangs/ns/second"))
+    page = await busy.text("/page/gangs/ns/second")
+    text = words(page)
     assert why in text
     assert "2 of 2 in queue team, 2 of 2 in all, behind ns/first" in text
     assert "Nobody is evicted for it" in text
     assert "of no lower priority in queue team: ns/runs" in text
     assert "3 pods of ns/runs (12)" in text
+    assert '<a href="/page/gangs/ns/runs">3 pods of ns/runs</a>' in page
 
 
 async def test_a_gang_that_runs_shows_its_members_where_they_are_and_how_it_came_there(busy: House) -> None:
@@ -355,6 +360,19 @@ def test_what_is_served_is_part_of_the_wheel() -> None:
     for folder in ("templates", "static"):
         for file in (root / "scheduler" / "web" / folder).iterdir():
             assert any(file.relative_to(root / "scheduler").match(pattern) for pattern in patterns), file
+
+
+async def test_a_session_that_failed_is_said_and_the_desk_keeps_no_session() -> None:
+    house = House(World())
+    house.session()
+    await house.text("/page/")
+    assert house.world.result is not None
+    ended = weakref.ref(house.world.result.session)
+    house.world.result = None
+    house.journal.done(feed.SessionDone("s-000002", {}, {"session_failures": 1.0}))
+    gc.collect()
+    assert ended() is None
+    assert "Session s-000002 failed" in words(await house.text("/page/"))
 
 
 async def test_a_large_page_gives_way_while_it_is_made() -> None:
