@@ -6,7 +6,7 @@ PYTEST = $(BIN)/python -m pytest
 WORKERS ?= 3
 STORY ?= gang
 
-.PHONY: help setup demo check test test-all unit bench differential chaos playground kind clean
+.PHONY: help setup demo check test test-all unit bench differential chaos soak playground kind clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -60,6 +60,10 @@ differential: controlplane ## Compare with kube-scheduler's own plugins on 20,00
 MINUTES ?= 10
 chaos: controlplane ## A busy day of faults on the real API server, checked from outside (MINUTES, SEED to live one again)
 	$(BIN)/python -m tests.chaos.run --minutes $(MINUTES) $(if $(filter command line environment,$(origin SEED)),--seed $(SEED))
+
+HOURS ?= 12
+soak: controlplane ## Twelve hours of gangs in compressed time: does anything grow? (HOURS)
+	$(BIN)/python -m tests.chaos.soak --hours $(HOURS)
 
 unit: setup ## Fast tests only
 	$(PYTEST) tests/unit tests/dialects tests/properties

@@ -7,8 +7,10 @@ list down, and say the same. SVG needs nothing; PNG needs Pillow, which is an ex
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
 from math import ceil, sqrt
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -82,6 +84,7 @@ class _Block:
     blocks: tuple[tuple[float, float, _Block], ...] = ()
 
 
+@lru_cache(maxsize=4096)
 def colour(total: int, free: int, *, barred: bool) -> str:
     """The colour of a node."""
     if total <= 0:
@@ -95,6 +98,7 @@ def colour(total: int, free: int, *, barred: bool) -> str:
     return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
+@lru_cache(maxsize=4096)
 def tone(total: int, free: int, *, barred: bool) -> str:
     """The tone of a node; see `Box`. Only what is wholly free, or wholly in use, has the first or the last."""
     if total <= 0:
@@ -105,13 +109,13 @@ def tone(total: int, free: int, *, barred: bool) -> str:
     return f"load-{LOADS if free <= 0 else min(LOADS - 1, ceil(LOADS * used / total))}"
 
 
-def plan(picture: Picture, width: float, depth: int | None = None) -> Drawing:
-    """Return the boxes without the head, as wide as that where no domain is wider; depth as in `draw`."""
+def plan(picture: Picture, width: float, depth: int | None = None) -> tuple[int, int, Iterator[Box | Text]]:
+    """Return width and height of the boxes without the head, and the boxes one by one: of a large cluster there are
+    thousands, and whoever draws them may rest between two. width: of which no row is wider, unless a domain is; depth:
+    as in `draw`."""
     placed, width, height = _flow(_outermost(picture, depth), most=width)
-    parts: list[Box | Text] = []
-    for x, y, block in placed:
-        _put(parts, picture, block, x, y)
-    return Drawing(max(1, ceil(width)), max(1, ceil(height)), tuple(parts))
+    boxes = chain.from_iterable(_put(picture, block, x, y) for x, y, block in placed)
+    return max(1, ceil(width)), max(1, ceil(height)), boxes
 
 
 def draw(picture: Picture, depth: int | None = None) -> Drawing:
@@ -123,7 +127,7 @@ def draw(picture: Picture, depth: int | None = None) -> Drawing:
     width = max(width, wide)
     parts: list[Box | Text] = [Box(0, 0, width + 2 * PAD, height + head + 2 * PAD, "#ffffff"), *words]
     for x, y, block in placed:
-        _put(parts, picture, block, x + PAD, y + head)
+        parts.extend(_put(picture, block, x + PAD, y + head))
     return Drawing(ceil(width + 2 * PAD), ceil(height + head + 2 * PAD), tuple(parts))
 
 
@@ -186,19 +190,19 @@ def _flow(
     return tuple(placed), width, y + row
 
 
-def _put(parts: list[Box | Text], picture: Picture, block: _Block, x: float, y: float) -> None:
+def _put(picture: Picture, block: _Block, x: float, y: float) -> Iterator[Box | Text]:
     depth = min(block.depth, len(_SHADES) - 1)
-    parts.append(Box(x, y, block.width, block.height, _SHADES[depth], _FRAME, block.name, f"depth-{depth}"))
-    parts.append(Text(x + PAD, y + PAD + FONT, block.name))
+    yield Box(x, y, block.width, block.height, _SHADES[depth], _FRAME, block.name, f"depth-{depth}")
+    yield Text(x + PAD, y + PAD + FONT, block.name)
     for dx, dy, node in block.cells:
         name, total, free, barred = picture.nodes[node]
         said = f"{name}: {_amount(picture, free)} of {_amount(picture, total)} {picture.resource} free"
         fill = colour(total, free, barred=barred)
         title = said + (", cordoned" if barred else "")
         told = tone(total, free, barred=barred)
-        parts.append(Box(x + PAD + dx, y + PAD + LINE + dy, CELL, CELL, fill, _FRAME, title, told))
+        yield Box(x + PAD + dx, y + PAD + LINE + dy, CELL, CELL, fill, _FRAME, title, told)
     for dx, dy, inner in block.blocks:
-        _put(parts, picture, inner, x + PAD + dx, y + PAD + LINE + dy)
+        yield from _put(picture, inner, x + PAD + dx, y + PAD + LINE + dy)
 
 
 def _head(picture: Picture) -> list[Box | Text]:

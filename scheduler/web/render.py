@@ -18,12 +18,13 @@ from urllib.parse import quote, urlencode
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from scheduler.model.floorplan import Domain, Picture
 from scheduler.model.quantity import format_amount
 from scheduler.model.queues import WEIGHT_UNIT
 from scheduler.model.verdict import Verdict
 from scheduler.observe import explain
 from scheduler.observe.health import PAGE
-from scheduler.observe.heatmap import LOADS, Box, Drawing, Text, plan
+from scheduler.observe.heatmap import LOADS, Box, Text, plan
 from scheduler.web import answers
 from scheduler.web.answers import Answer, Share
 
@@ -70,7 +71,7 @@ class Renderer:
             "short": short, "sentence": sentence, "gist": gist, "tone": tone, "percent": percent, "plural": plural,
         }  # fmt: skip
         self._templates.globals |= {
-            "url": url, "gang_url": gang_url, "mark": mark, "bar": bar, "heat": heat, "bounds": bounds, "LOADS": LOADS,
+            "url": url, "gang_url": gang_url, "mark": mark, "bar": bar, "heat": Heat, "bounds": bounds, "LOADS": LOADS,
             "weight_unit": WEIGHT_UNIT, "domains": domains,
         }  # fmt: skip
         for name in self._templates.list_templates():
@@ -209,23 +210,17 @@ def bar(share: Share) -> dict[str, float]:
 
 
 class Heat:
-    """A drawing, piece by piece, so that making the page of a large cluster can be interrupted."""
+    """A drawing, box by box, so that making the page of a large cluster can be interrupted."""
 
-    def __init__(self, drawing: Drawing) -> None:
-        self.width, self.height = drawing.width, drawing.height
-        self._parts = drawing.parts
+    def __init__(self, picture: Picture) -> None:
+        self.width, self.height, self._boxes = plan(picture, MAP)
 
     def parts(self) -> Iterator[tuple[str, Box | Text]]:
-        """Yield what is drawn, each with its kind."""
-        for part in self._parts:
+        """Yield what is drawn, once, each with its kind."""
+        for part in self._boxes:
             yield ("box" if isinstance(part, Box) else "text"), part
 
 
-def heat(picture: Any) -> Heat:
-    """Return the drawing of a topology."""
-    return Heat(plan(picture, MAP))
-
-
-def domains(picture: Any, rows: int) -> list[Any]:
+def domains(picture: Picture, rows: int) -> list[Domain]:
     """Return the domains of as many levels as fit in so many rows, at least one level."""
     return list(picture.walk(picture.depth(rows)))[: 2 * rows]

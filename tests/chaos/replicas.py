@@ -59,6 +59,12 @@ class Replica:
         self._keeper: asyncio.Task[None] | None = None
         self.exits: Counter[str] = Counter()
 
+    def trust(self, authority: Path) -> None:
+        """Believe a server that speaks TLS with a certificate of this authority."""
+        document = json.loads(self._kubeconfig.read_text())
+        document["clusters"][0]["cluster"]["certificate-authority"] = str(authority)
+        self._kubeconfig.write_text(json.dumps(document))
+
     def start(self) -> None:
         """Start it and keep it running."""
         self._keeper = asyncio.create_task(self._keep())
@@ -126,10 +132,9 @@ class Replica:
         """Whether a lease with this holder is this one's, in its present life."""
         return self._process is not None and f"_{self._process.pid}_" in identity
 
-    @property
-    def resident(self) -> int:
-        """Bytes in memory, both processes."""
-        return usage.of([self._process.pid]).resident if self._process is not None else 0
+    def pids(self) -> list[int]:
+        """Return the io process and the brain."""
+        return usage.descendants(self._process.pid)[:2] if self._process is not None else []
 
     def _said(self, since: int = 0) -> list[Json]:
         found = []
