@@ -17,7 +17,7 @@ import yaml
 from scheduler import config as configuration
 from scheduler.app import load_configuration
 from scheduler.cli.output import OK, USAGE, complain, note
-from scheduler.config import API_VERSION, KIND, ConfigError, PluginConfig, SchedulerConfiguration
+from scheduler.config import API_VERSION, KIND, ConfigError, OwnerKindConfig, PluginConfig, SchedulerConfiguration
 
 Json = dict[str, Any]
 DIFFERENT = 1
@@ -113,9 +113,16 @@ def _value(name: str, value: Any) -> Any:
         return ", ".join(value)
     if name == "tiers":
         return [{"plugins": [_plugin(plugin) for plugin in tier]} for tier in value]
+    if name == "owners":
+        return [_owner(one) for one in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return list(value) if isinstance(value, tuple) else value
+
+
+def _owner(one: OwnerKindConfig) -> Json:
+    version = f"{one.group}/{one.version}".lstrip("/")
+    return {"apiVersion": version, "kind": one.kind, "resource": one.resource, "minimum": list(one.minimum)}
 
 
 def _plugin(plugin: PluginConfig) -> Json:

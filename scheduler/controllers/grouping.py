@@ -135,12 +135,15 @@ class Grouping:
     def _concerns(self, pod: Pod) -> bool:
         if not pod.ours or not pod.owner_uid or pod.group or pod.min_member:
             return False
-        if not any(self._following(kind) in (Following.PENDING, Following.FOLLOWED) for kind in self.kinds):
+        if pod.uid in self._of:
+            return True
+        if not self.kin.starts(pod.owner_api, pod.owner_kind, pod.owner_uid):
             return False
-        return pod.uid in self._of or self.kin.starts(_controller(pod))
+        return any(self._following(kind) in (Following.PENDING, Following.FOLLOWED) for kind in self.kinds)
 
     def _forget(self, uid: str) -> None:
-        self._raw.pop(uid, None)
+        if self._raw.pop(uid, None) is None and uid not in self._of:
+            return
         self._held.pop(uid, None)
         self._waits_no_more(uid)
         owner = self._of.pop(uid, "")

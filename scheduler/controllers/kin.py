@@ -60,9 +60,11 @@ class Kin:
         self._following = following
         self._read: dict[str, Reference | None] = {}
 
-    def starts(self, reference: Reference) -> bool:
-        """Whether anybody of interest can be above a pod with this controller."""
-        key = (reference.group, reference.kind)
+    def starts(self, api: str, kind: str, uid: str) -> bool:
+        """Whether anybody of interest can be above a pod with this controller. The usual Job has nobody above it."""
+        if kind == "Job" and uid in self.jobs and self.jobs[uid] is None:
+            return False
+        key = (api.rpartition("/")[0], kind)
         return key in self._kinds or key in BETWEEN
 
     def climb(self, reference: Reference) -> tuple[Owner | None, Reference | None]:

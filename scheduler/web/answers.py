@@ -150,7 +150,8 @@ class Want(msgspec.Struct, frozen=True):
     free: int
     total: int
     largest: int
-    holders: tuple[tuple[str, int], ...]
+    holders: tuple[tuple[str, int, str], ...]
+    """Who, how much, and "namespace/name" of the group that it is ("" = it is none)."""
 
 
 class Level(msgspec.Struct, frozen=True):

@@ -148,6 +148,8 @@ def _wants(about: About, state: GroupState) -> Iterator[answers.Want]:
     if not state.waiting or state.key in session.placed_of:
         return
     table, shut = session.table, barred(session)
+    every = (one.group for one in session.snapshot.groups.values() if one.group.dialect != "pod")
+    groups = frozenset(f"{one.namespace}/{one.name}" for one in every)
     for resource, wanted in held_together(state.waiting, session.snapshot.shapes):
         if resource not in table.resources:
             yield answers.Want(resource, wanted, 0, 0, 0, ())
@@ -156,7 +158,14 @@ def _wants(about: About, state: GroupState) -> Iterator[answers.Want]:
         free = np.where(shut, 0, session.free[row].clip(0))
         total = int(table.allocatable[row].sum())
         largest = int(free.max(initial=0))
-        yield answers.Want(resource, wanted, int(free.sum()), total, largest, session.holders(resource))
+        holders = tuple((who, held, _group_of(who, groups)) for who, held in session.holders(resource))
+        yield answers.Want(resource, wanted, int(free.sum()), total, largest, holders)
+
+
+def _group_of(who: str, groups: frozenset[str]) -> str:
+    """Return the group that "3 pods of NAMESPACE/NAME" is."""
+    name = who.partition(" of ")[2]
+    return name if name in groups else ""
 
 
 def _wishes(state: GroupState) -> Iterator[str]:

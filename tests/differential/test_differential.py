@@ -21,7 +21,7 @@ def oracle() -> Iterator[Oracle]:
         yield running
 
 
-@pytest.mark.parametrize("first", [0, 250, 500, 750])
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in (250, 500, 750))])
 def test_the_feasible_nodes_are_the_same(first: int, oracle: Oracle) -> None:
     valid = 0
     for seed, case, text in differences(range(first, first + 250), FAMILIES, oracle):

@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.placement import Balanced, Demand, NodeView, Placement, PlacementProblem, Segments, Within, place
 
-SEEDS = int(os.environ.get("MUSTER_SEEDS", "300"))
+SEEDS = int(os.environ.get("MUSTER_SEEDS", "300" if "EXPLORE" in os.environ else "120"))
 SIZES = ((1, 0), (2, 1))
 """gpu and cpu of the two kinds."""
 

@@ -13,7 +13,7 @@ from scheduler.placement.engine import place_by
 from scheduler.placement.relax import without
 from tests.properties.placement_cases import MEMBER_RULES, allowed, as_table, crossing, larger_crossing, most
 
-SEEDS = int(os.environ.get("MUSTER_SEEDS", "300"))
+SEEDS = int(os.environ.get("MUSTER_SEEDS", "300" if "EXPLORE" in os.environ else "120"))
 MIXTURES = [*((kind,) for kind in MEMBER_RULES), ("follow", "spread"), ("repel", "spread", "follow")]
 BLOCKS = [(kinds, 10_000 * block) for block, kinds in enumerate([*MIXTURES, *[MEMBER_RULES] * 5])]
 

@@ -13,7 +13,7 @@ from scheduler.placement.engine import ALL, place_by
 from tests.properties.naive_model import feasible
 from tests.properties.placement_cases import TREE_RULES, allowed, as_table, forest, larger_tree, most, subgroups, tree
 
-SEEDS = int(os.environ.get("MUSTER_SEEDS", "80"))
+SEEDS = int(os.environ.get("MUSTER_SEEDS", "80" if "EXPLORE" in os.environ else "40"))
 BLOCKS = [((kind,), 10_000 * block) for block, kind in enumerate(TREE_RULES)]
 BLOCKS += [(TREE_RULES, 100_000 + 10_000 * block) for block in range(4)]
 

@@ -27,7 +27,7 @@ from scheduler.placement.room_bounds import least_costs
 from scheduler.placement.room_lots import pieces
 from tests.properties.room_cases import UNIT, cheapest, fits, guarded, rooms, sets
 
-EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "100" if "EXPLORE" in os.environ else "50"))
 thorough = settings(
     max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )

@@ -127,12 +127,14 @@ async def test_a_gang_says_why_in_the_words_of_its_condition(busy: House) -> Non
     result = busy.world.result
     assert result is not None
     why = explain.sentence(result.verdicts["muster/ns/second"])
-    text = words(await busy.text("/page/gangs/ns/second"))
+    page = await busy.text("/page/gangs/ns/second")
+    text = words(page)
     assert why in text
     assert "2 of 2 in queue team, 2 of 2 in all, behind ns/first" in text
     assert "Nobody is evicted for it" in text
     assert "of no lower priority in queue team: ns/runs" in text
     assert "3 pods of ns/runs (12)" in text
+    assert '<a href="/page/gangs/ns/runs">3 pods of ns/runs</a>' in page
 
 
 async def test_a_gang_that_runs_shows_its_members_where_they_are_and_how_it_came_there(busy: House) -> None:
