@@ -118,3 +118,32 @@ def test_a_gang_above_its_minimum_is_not_moved() -> None:
         w.member(group, number, shape(gpu=1), node=f"a{number}", phase="Running", started=True, owner_uid="job")
     w.member(group, 2, shape(gpu=1), owner_uid="job")
     quiet(w)
+
+
+def test_room_is_kept_for_all_that_go_though_the_lost_pod_was_made_in_the_second_of_the_decision() -> None:
+    w = world()
+    w.now = 2000.5
+    again(w, 0)
+    w.session()
+    w.carry_out()
+    for number in range(5):
+        w.pod(f"thief{number}", shape(gpu=1), priority=0)
+    w.session(later=0.1)
+    assert set(w.placed.values()) == {"a1", "a2", "a3"}
+    w.carry_out()
+    again(w, 1, 2, 3)
+    w.session(later=0.1)
+    assert sorted(w.placed_of("g")) == ["g-1-new", "g-2-new", "g-3-new"]
+
+
+def test_kept_room_that_was_used_is_not_kept_again_when_they_go() -> None:
+    w = world()
+    w.session(later=1)
+    w.carry_out()
+    again(w, 1, 2, 3)
+    w.session(later=1)
+    w.carry_out()
+    assert not w.take().holds
+    for number in range(4):
+        w.drop_pod(f"g-{number}-new")
+    assert not w.take().holds
