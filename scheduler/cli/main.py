@@ -2,6 +2,8 @@
 
 Exit codes: 0 done; 1 it failed (message on stderr); 2 wrong usage or configuration; 3 the object was not found; 4 the
 API server could not be reached.
+
+One module, though long: it is the table of what can be typed.
 """
 
 from __future__ import annotations

@@ -98,6 +98,8 @@ class Audit(threading.Thread):
         self._whole: set[str] = set()
         self.longest_half = (0.0, "")
         self._version = ""
+        self._began = time.monotonic()
+        self._stories: dict[str, list[str]] = {}
 
     # -- watching -------------------------------------------------------------------------------------------------
 
@@ -143,6 +145,7 @@ class Audit(threading.Thread):
             before = self.pods.get(uid)
             if kind == "DELETED":
                 self.pods.pop(uid, None)
+                self._tell(marks[PREFIX + "gang"], f"{meta['name']} is gone")
             else:
                 node, phase = pod["spec"].get("nodeName", ""), pod.get("status", {}).get("phase", "")
                 seen = Seen(
@@ -151,11 +154,23 @@ class Audit(threading.Thread):
                     before.since if before else time.monotonic(),
                 )  # fmt: skip
                 self.pods[uid] = seen
+                state = (seen.node, seen.phase, seen.leaving)
+                if before is None or state != (before.node, before.phase, before.leaving):
+                    leaves = ", leaves" if seen.leaving else ""
+                    self._tell(seen.gang, f"{seen.name} {seen.phase} on {seen.node or '-'}{leaves}")
                 if before is not None and before.node and before.node != node:
                     self._violation(f"{seen.name} was on {before.node} and is on {node}")
                 if node and (before is None or not before.node):
                     self._bound(seen)
             self._note_half(marks[PREFIX + "gang"])
+
+    def _tell(self, gang: str, text: str) -> None:
+        self._stories.setdefault(gang, []).append(f"{time.monotonic() - self._began:.2f} {text}")
+
+    def story(self, gang: str) -> list[str]:
+        """Return what was seen of the members of a gang, each with its second."""
+        with self._lock:
+            return list(self._stories.get(gang, ()))
 
     def _bound(self, pod: Seen) -> None:
         self.counts["bound"] += 1

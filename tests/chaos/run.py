@@ -183,6 +183,7 @@ class Chaos:
         facts["caught up after"] = "never" if took is None else f"{max(0.0, took - MOMENT):.1f} s"
         if took is None:
             problems.append(f"after {CATCH_UP:g} s still: {sorted(since)}")
+            problems += [f"{gang}: {self._audit.story(gang)}" for gang in sorted(self._audit.half())]
         for error in await asyncio.gather(*self._tasks, return_exceptions=True):
             if isinstance(error, BaseException):
                 problems.append(f"the day itself failed: {error!r}")

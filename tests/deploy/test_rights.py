@@ -45,6 +45,12 @@ SELDOM = {
 """What a story without accidents does not use, and where it is used."""
 BY_MANY = {
     *(Right(verb, "", what) for verb in ("list", "watch") for what in ("pods", "nodes")),
+    # Without a first list of these no session runs, lest it decide by half of the truth; /readyz names what is missing.
+    *(Right("list", "", what) for what in ("namespaces", "persistentvolumes", "persistentvolumeclaims")),
+    *(Right("list", "storage.k8s.io", what) for what in ("storageclasses", "csinodes", "csidrivers")),
+    *(Right("list", "storage.k8s.io", what) for what in ("csistoragecapacities", "volumeattachments")),
+    Right("list", "scheduling.k8s.io", "priorityclasses"),
+    Right("list", "policy", "poddisruptionbudgets"),
     *(Right(verb, _GROUP, "bindrequests") for verb in ("list", "watch", "create")),
     *(Right(verb, "coordination.k8s.io", "leases") for verb in ("get", "create", "update")),
     Right("create", "", "pods/binding"),

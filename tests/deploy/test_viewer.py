@@ -69,7 +69,7 @@ def viewer(real_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFa
 
 def run(viewer: tuple[Path, str], words: str) -> subprocess.CompletedProcess[str]:
     kubeconfig, namespace = viewer
-    spaced = words.startswith(("get groups", "why", "prio", "simulate", "lint", "suspend"))
+    spaced = words.startswith(("get groups", "why", "prio", "simulate", "lint", "suspend", "resume"))
     command = [*words.split(), *(("-n", namespace) if spaced else ()), "--kubeconfig", str(kubeconfig)]
     return subprocess.run(
         [sys.executable, "-m", "scheduler", *command],
@@ -91,3 +91,14 @@ def test_what_writes_is_refused_with_the_word_of_the_api_server(viewer: tuple[Pa
         assert done.returncode in (1, 3), words
         assert done.returncode == 3 or "403" in done.stderr or "forbidden" in done.stderr.lower(), (words, done.stderr)
     assert run(viewer, "suspend g").returncode == 1
+
+
+def test_an_administrator_suspends_and_resumes(viewer: tuple[Path, str], real_control_plane: ControlPlane) -> None:
+    namespace = viewer[1]
+    admin = (real_control_plane.kubeconfig, namespace)
+    path = f"/apis/scheduling.muster.sh/v1alpha1/namespaces/{namespace}/podgroups/g"
+    assert run(admin, "suspend g").stdout == f"muster group {namespace}/g suspended\n"
+    assert real_control_plane.rest.get(path)["spec"]["suspend"] is True
+    assert "Suspended: the group is suspended by spec.suspend" in run(viewer, "queue -o wide").stdout
+    assert run(admin, "resume g").stdout == f"muster group {namespace}/g resumed\n"
+    assert "suspend" not in real_control_plane.rest.get(path)["spec"]

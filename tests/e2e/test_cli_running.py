@@ -101,7 +101,20 @@ def test_the_commands_tell_what_happens_to_a_gang(house: House, tmp_path: Path) 
     used = {row["name"]: row["used"] for row in json.loads(muster("get", "nodes", "-o", "json", *at))}
     assert sorted(one["example.com/gpu"] for one in used.values()) == ["1", "2"]
 
+    (waits,) = json.loads(muster("queue", "-o", "json", *at))
+    assert (waits["name"], waits["position"], waits["minimum"]) == ("train", 1, 4)
+    assert "3 short" in waits["reason"]
+    seen = json.loads(muster("top", "--once", "--address", house.scheduler.address(), "-o", "json", *at))[0]
+    assert (seen["scheduler"]["pending"], seen["scheduler"]["bindFailures"]) == (1, 0)
+    assert seen["scheduler"]["p99"] > 0
+    assert (seen["pools"][0]["total"], seen["pools"][0]["used"]) == ("4", "3")
+    muster("suspend", "train", *at)
+    until("it is suspended", lambda: house.count("train", "the group is suspended by metadata.annotations") == 4)
+
     house.rest.delete("/apis/batch/v1/namespaces/default/jobs/gpu-hog", propagation="Background")
+    until("the hog is gone", lambda: not house.rest.list(PODS, labelSelector="job-name=gpu-hog"))
+    assert house.count("train", "bound") == 0
+    muster("resume", "train", *at)
     until("the gang is bound", lambda: house.count("train", "bound") == 4)
     file = tmp_path / "session.zip"
     muster("snapshot", "--address", house.scheduler.address(), "-o", str(file))

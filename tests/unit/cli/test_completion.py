@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from scheduler.playground.server import ThreadedServer
+from tests.controlplane import build
 from tests.unit.cli.cluster import filled
 
 ROOT = Path(__file__).parents[3]
@@ -98,3 +99,11 @@ def test_fish_completes_commands(environment: dict[str, str]) -> None:
 def test_kubectl_completes_behind_its_plugin(environment: dict[str, str]) -> None:
     assert _said(environment, "kubectl_complete-muster", "su").splitlines() == ["suspend", ":4"]
     assert _said(environment, "kubectl_complete-muster", "queue", "re").splitlines() == ["research", ":4"]
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_kubectl_runs_the_plugin_and_completes_behind_it(environment: dict[str, str]) -> None:
+    kubectl = [str(word) for word in build.program("kubectl")]
+    assert _said(environment, *kubectl, "muster", "queue", "research", "-o", "name").split()[0] == "ml/next"
+    assert _said(environment, *kubectl, "__complete", "muster", "su").splitlines()[0] == "suspend"
