@@ -49,7 +49,7 @@ class Departures:
     def _move(self, source: str, place: Place, since: float, there: Iterable[str] = ()) -> None:
         moved = tuple(victim for victim in place.victims if victim.move_to and victim.owner)
         if moved and (source, place.group) not in self._moved:
-            named = (one.uid for one in (*place.assignments, *place.victims))
+            named = (*(one.uid for one in place.assignments), *(victim.uid for victim in place.victims))
             self._moved[source, place.group] = _Moved(since, moved, frozenset((*there, *named)))
 
     def settle(self, source: str, group: str) -> None:
