@@ -241,9 +241,9 @@ class Grouping:
         """An owner of a known kind appeared or changed."""
         self.kin.saw(owner)
         gang = self._gangs.get(owner.uid)
-        if gang is not None and gang.owner != owner:
-            alike = replace(owner, resource_version=gang.owner.resource_version) == gang.owner
-            gang.owner = owner
+        if gang is not None and (gang.gone or gang.owner != owner):
+            alike = not gang.gone and replace(owner, resource_version=gang.owner.resource_version) == gang.owner
+            gang.owner, gang.gone = owner, False
             if not alike:
                 gang.virtual, gang.attempts, gang.not_before = "", 0, 0.0
                 self._show_all(owner.uid)
@@ -385,6 +385,8 @@ class Grouping:
         """Whether a group that was made for an owner has nobody to be there for."""
         if owner is not None:
             return owner.minimum < 2 and not owner.problems
+        if uid in self._gangs and self._gangs[uid].pods:
+            return False  # its pods go first, or are given up by it
         states = [self._following(kind) for kind in self.kinds]
         return Following.PENDING not in states and Following.REFUSED not in states
 

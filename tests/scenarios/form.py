@@ -17,7 +17,7 @@ import yaml
 Json = dict[str, Any]
 SCENARIO_KEYS = {
     "id", "title", "source", "scheds", "skip", "dialects", "nodes", "queues", "objects", "steps", "planes", "config",
-    "lag",
+    "lag", "slow",
 }  # fmt: skip
 STEP_KEYS = {
     "gang", "gangs", "apply", "queue", "queues", "nodes", "patch_node", "delete_nodes", "delete", "delete_objects",
@@ -75,6 +75,7 @@ class Scenario:
     planes: tuple[str, ...] = ("embedded", "real")
     config: Json = field(default_factory=dict)
     lag: dict[str, float] = field(default_factory=dict)
+    slow: bool = False
 
 
 def _check(where: str, value: Json, keys: set[str]) -> None:
@@ -115,6 +116,7 @@ def load(path: Path) -> list[Scenario]:
                 planes=tuple(raw.get("planes", ("embedded", "real"))),
                 config=_configured(raw.get("config", {})),
                 lag=raw.get("lag", {}),
+                slow=raw.get("slow", False),
             )
         )
     return scenarios

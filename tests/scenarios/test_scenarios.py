@@ -20,7 +20,17 @@ SCHEDULER_NAME = {"muster": "muster", "volcano": "volcano"}
 SCENARIOS = [scenario for file in FILES for scenario in load(file)]
 BY_THE_BRAIN = frozenset(
     scenario.id
-    for name in ("queues", "preempt", "reclaim", "elastic", "topology", "parity", "single_pods", "operators")
+    for name in (
+        "queues",
+        "preempt",
+        "reclaim",
+        "elastic",
+        "topology",
+        "parity",
+        "single_pods",
+        "operators",
+        "autoscaling",
+    )
     for scenario in load(FILES[0].with_name(f"{name}.yaml"))
 )
 """Of these stories only each fifth is told on the real API server before a change lands, the others by `make test-all`:
@@ -34,7 +44,7 @@ def _cases(plane: str) -> list[object]:
             dialect,
             id=f"{scenario.id}-{dialect}",
             marks=[pytest.mark.slow]
-            if plane == "real" and scenario.id in BY_THE_BRAIN and crc32(scenario.id.encode()) % 5
+            if scenario.slow or (plane == "real" and scenario.id in BY_THE_BRAIN and crc32(scenario.id.encode()) % 5)
             else [],
         )
         for scenario in SCENARIOS

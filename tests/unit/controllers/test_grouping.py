@@ -294,6 +294,29 @@ def test_a_group_whose_owner_is_gone_is_taken_away_also_after_a_restart_and_one_
     asyncio.run(story())
 
 
+def test_the_group_of_an_owner_that_is_gone_stays_as_long_as_its_pods_and_is_its_again_when_it_is_back() -> None:
+    async def story() -> None:
+        world = World()
+        owner = world.owner(RAY, 3)
+        world.pod("p", RAY)
+        world.group(RAY)
+        await world.turn()
+        world.grouping.lost_owner(owner.uid)
+        await world.turn()
+        assert (world.shown(), world.server.wrote) == ({"p": KEY}, [])
+        world.owner(RAY, 3)
+        world.cache.groups.drop(f"of {RAY.uid}")
+        await world.turn()
+        assert [one[0] for one in world.server.wrote] == ["POST"]
+        world.group(RAY)
+        world.grouping.lost_owner(owner.uid)
+        world.grouping.drop("p")
+        await world.turn()
+        assert [one[0] for one in world.server.wrote] == ["POST", "DELETE"]
+
+    asyncio.run(story())
+
+
 def test_a_kind_that_may_not_be_read_leaves_its_pods_alone_and_is_told() -> None:
     async def story() -> None:
         world = World(states={"RayCluster": Following.REFUSED})

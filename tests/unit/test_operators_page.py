@@ -1,0 +1,39 @@
+"""docs/reference/operators.md names the stories that are told, all of them, and every kind of owner that is known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from scheduler.dialects.owners import KINDS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reference" / "operators.md").read_text()
+SCENARIOS = ROOT / "tests" / "scenarios"
+OF_THE_CONTROLLER = {"OPGBAD", "OPGRES", "OPGCFG", "OPGOFF"}
+
+
+def ids(*names: str) -> set[str]:
+    return {one["id"] for name in names for one in yaml.safe_load((SCENARIOS / f"{name}.yaml").read_text())}
+
+
+def test_the_page_and_the_stories_are_the_same() -> None:
+    named = set(re.findall(r"\b(?:OP[A-Z]+|DJ\d|DN\d)\b", PAGE))
+    assert named <= ids("operators", "dialects")
+    assert ids("operators") - OF_THE_CONTROLLER <= named
+
+
+def test_every_known_kind_is_on_the_page_and_may_be_read() -> None:
+    rules = next(
+        one["rules"]
+        for one in yaml.safe_load_all((ROOT / "config" / "rbac" / "muster.yaml").read_text())
+        if one["kind"] == "ClusterRole"
+    )
+    for kind in KINDS:
+        assert f"`{kind.plural}" in PAGE and kind.group in PAGE, kind.title
+        assert any(
+            kind.group in rule["apiGroups"] and kind.plural in rule["resources"] and "watch" in rule["verbs"]
+            for rule in rules
+        ), kind.title
