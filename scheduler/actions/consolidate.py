@@ -1,10 +1,10 @@
 """Consolidate: place a group by moving running pods together, so that nobody loses anything.
 
 Decided here: who may be moved. Only pods that a controller makes again (a pod without one would be lost), that nothing
-ties to other pods or to volumes, of groups that may be victims at all, not before their queue's time, never more of a
-disruption budget than it allows. For the pod that is made in place of a moved one its room is kept. Only a group that
-can be preempted itself is served like this: what it gets can be had back. How few moves it takes is decided by
-placement.
+ties to other pods or to volumes, of groups that have their minimum (what is left of others could not start again) and
+may be victims at all, not before their queue's time, never more of a disruption budget than it allows. For the pod that
+is made in place of a moved one its room is kept. Only a group that can be preempted itself is served like this: what it
+gets can be had back. How few moves it takes is decided by placement.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from scheduler.actions.placing import problem_of
 from scheduler.actions.rehousing import domains_of, is_free
 from scheduler.actions.rights import Rights, budgets_of, permitted
 from scheduler.actions.room import gang_of, residents_of, rows_of
+from scheduler.framework.gangs import needs
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
 from scheduler.model.pods import Pod
@@ -95,9 +96,17 @@ def _moving(session: Session, candidate: Candidate) -> Candidate | None:
     if not pods or not (whole or len(running.pods) + running.fixed > running.minimum):
         return None
     bound = domains_of(session, running)
-    if bound is None or (bound and not whole):
+    if bound is None or (bound and not whole) or _lacks(session, running):
         return None
     return Candidate(running, pods, whole)
+
+
+def _lacks(session: Session, running: Running) -> bool:
+    """Whether a group is below its minimum: what runs of it could not start again elsewhere."""
+    state = session.snapshot.groups.get(running.key)
+    if len(running.pods) + running.fixed < running.minimum:
+        return True
+    return state is not None and needs(state).total > 0
 
 
 def move_for(session: Session, ask: Ask, rights: Rights) -> bool:

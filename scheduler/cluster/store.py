@@ -350,7 +350,7 @@ class Store:
         if place.minimum > 1:
             self._begin(place.group, session)
         self._storage.take(session, place)
-        self._departures.assume(session, place.group, place.victims, self._now)
+        self._departures.assume(session, place, self._now, self._owned)
         for assignment in place.assignments:
             self._assume(assignment.uid, assignment.node, session)
 
@@ -397,7 +397,7 @@ class Store:
             if index in settled:
                 continue
             open_ = request.open and index not in failed
-            self._departures.see(request, gang.group, gang.victims, open_=open_)
+            self._departures.see(request, gang, open_=open_)
             if open_:
                 if gang.minimum > 1:
                     self._begin(gang.group, request.name)

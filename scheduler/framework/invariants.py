@@ -74,13 +74,17 @@ def _going(session: Session) -> list[Pod]:
 
 
 def _victims(session: Session) -> list[str]:
-    """Nobody is evicted for nothing, and of a gang that is not evicted whole its minimum stays."""
+    """Nobody is evicted for nothing, and of a gang that is not evicted whole its minimum stays, unless some of it goes
+    for its own members: then it was below the minimum already."""
     found: list[str] = []
     parts: tuple[Place | Drain, ...] = (*session.places, *session.drains)
     named = {victim.uid for part in parts for victim in part.victims}
     if not named.issuperset(session.evicted):
         found.append("a pod is evicted for no placement")
+    moved = {place.group for place in session.places for victim in place.victims if victim.group == place.group}
     for running in session.cache.residents.everybody() if session.evicted else ():
+        if running.key in moved and session.snapshot.groups[running.key].group.moves_whole:
+            continue
         left = [pod for pod in running.pods if pod.uid not in session.evicted]
         if len(left) == len(running.pods) or (not left and not running.fixed):
             continue

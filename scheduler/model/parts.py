@@ -229,6 +229,16 @@ class Tree:
         """Return the outermost parts that have to be made whole, by the cheapest choice; None where that cannot be."""
         return choose(self.parts, self.least)
 
+    def at(self, path: str) -> Part | None:
+        """Return the part of a path, or None."""
+        parts = self.parts
+        while parts:
+            found = next((part for part in parts if path == part.path or path.startswith(f"{part.path}/")), None)
+            if found is None or found.path == path:
+                return found
+            parts = found.parts
+        return None
+
     def leaves(self) -> Iterator[Part]:
         """Yield the parts that have members of their own."""
         yield from (leaf for part in self.parts for leaf in leaves_of(part))

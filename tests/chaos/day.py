@@ -222,6 +222,9 @@ class Day:
         group_first = len(gang.name) % 2 == int(gang.name[4]) % 2
         if group_first:
             await self._remove_owner(gang)
+        if gang.dialect != "job" and gang.name in self.deleted:  # what was just made may not have been seen yet
+            for index in range(gang.size):
+                await self._remove(f"{_PODS}/{gang.name}-{index}")
         while mine := [pod for name, pod in self._pods.items() if name.startswith(f"{gang.name}-")]:
             for pod in mine:
                 path = f"{_PODS}/{pod['metadata']['name']}"

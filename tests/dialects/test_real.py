@@ -88,7 +88,7 @@ def test_defaults_of_our_own_group_come_from_its_definition(
     real_control_plane: ControlPlane, real_namespace: str
 ) -> None:
     obj = create(real_control_plane, real_namespace, "scheduling.muster.sh/v1alpha1", {})
-    assert obj["spec"] == {"minMember": 1, "preemptible": True}
+    assert obj["spec"] == {"minMember": 1, "preemptible": True, "onDomainLost": "Wait"}
 
 
 @pytest.mark.parametrize(

@@ -532,6 +532,22 @@ def test_a_pod_moves_so_that_another_has_a_place(w: Story) -> None:
     w.expect([], ["a", "b", "c"])
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_is_left_of_a_gang_below_its_minimum_is_not_moved(w: Story, lost: bool) -> None:
+    for name, rack in (("p0", "p"), ("p1", "p"), ("q0", "q"), ("q1", "q")):
+        w.node(name, gpu=1, labels={"rack": rack})
+    low = w.group("low", 2)
+    for number, node in enumerate(("p0", "q1")):
+        w.member(low, number, shape(gpu=1), node=node, phase="Running", started=True, since=10.0, owner_uid="job")
+    w.session()
+    if lost:
+        w.drop_pod("low-1")
+        w.drop_node("q1")
+    w.asks("other", 2, topology="rack", priority=0)
+    w.session(later=1)
+    assert bool(w.victims) is not lost
+
+
 def test_nobody_moves_before_the_time_of_a_queue_that_is_out_of_the_tree(w: Story) -> None:
     w.node("n0", gpu=4).node("n1", gpu=4).queue("lost", parent="gone", min_runtime=1e9)
     w.runs("a", ["n0"], gpu=2, queue="lost", pod=owned(0))
