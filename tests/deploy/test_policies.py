@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import fields
 
+from scheduler.dialects import membership
+from scheduler.dialects.membership import NO_KEYS, Keys
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.rest import ApiError, Rest
 
@@ -33,7 +36,10 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {{name: policy-team}}
 rules:
-- {{apiGroups: ["", batch, apps, scheduling.muster.sh], resources: [pods, jobs, deployments, podgroups], verbs: ["*"]}}
+- apiGroups: ["", batch, apps, scheduling.muster.sh, scheduling.volcano.sh, scheduling.run.ai, scheduling.x-k8s.io]
+  resources: [pods, replicationcontrollers, namespaces, jobs, cronjobs, deployments, replicasets, statefulsets,
+    daemonsets, podgroups]
+  verbs: ["*"]
 - {{apiGroups: [scheduling.muster.sh], resources: [queues], resourceNames: [ours], verbs: [use]}}
 - {{apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [plain], verbs: [use]}}
 ---
@@ -70,6 +76,53 @@ def job(name: str, queue: str) -> Json:
 GROUPS = "/apis/scheduling.muster.sh/v1alpha1/namespaces/policy-team/podgroups"
 PODS = "/api/v1/namespaces/policy-team/pods"
 JOBS = "/apis/batch/v1/namespaces/policy-team/jobs"
+KEYS = [one for one in fields(Keys) if membership.queue(Keys(**{one.name: "q"}), Keys(**{one.name: "q"}))]
+"""What the scheduler reads a queue from: these fields, as a label or as an annotation."""
+READ = [
+    (key.encode_name, where)
+    for key in KEYS
+    for where, said in (
+        ("labels", membership.queue(Keys(**{key.name: "q"}), NO_KEYS)),
+        ("annotations", membership.queue(NO_KEYS, Keys(**{key.name: "q"}))),
+    )
+    if said
+]
+
+
+def foreign_group(api: str, name: str, spec: Json, **metadata: Any) -> tuple[str, Json]:
+    """Return a PodGroup of another API and the path to make it at."""
+    body = {"apiVersion": api, "kind": "PodGroup", "metadata": {"name": name, **metadata}, "spec": spec}
+    return f"/apis/{api}/namespaces/{TEAM}/podgroups", body
+
+
+def marked(where: str, key: str, queue: str) -> dict[str, tuple[str, Json]]:
+    """Return everything that pods are made from with the mark, by kind: what is marked, the path, the object."""
+    plain: Json = {"labels": {"app": "x"}}
+    marks: Json = {"labels": {"app": "x"}}
+    marks.setdefault(where, {})[key] = queue
+    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "app:1"}]}
+    forever = {**spec, "restartPolicy": "Always"}
+    made: dict[str, tuple[str, Json]] = {}
+
+    def add(title: str, path: str, kind: str, body: Json, own: Json) -> None:
+        version = path.removeprefix("/apis/").removeprefix("/api/").split("/namespaces/")[0]
+        made[title] = (path, {"apiVersion": version, "kind": kind, "metadata": {"name": "x", **own}, "spec": body})
+
+    apps = f"/apis/apps/v1/namespaces/{TEAM}"
+    selector = {"matchLabels": {"app": "x"}}
+    add("pod", PODS, "Pod", spec, marks)
+    add("job", JOBS, "Job", {"template": {"metadata": plain, "spec": spec}}, marks)
+    add("template of a job", JOBS, "Job", {"template": {"metadata": marks, "spec": spec}}, plain)
+    for title, own, inner in (("job of a cron job", marks, plain), ("template of a cron job", plain, marks)):
+        job_template = {"metadata": own, "spec": {"template": {"metadata": inner, "spec": spec}}}
+        body = {"schedule": "0 * * * *", "jobTemplate": job_template}
+        add(title, JOBS.replace("jobs", "cronjobs"), "CronJob", body, plain)
+    template = {"metadata": marks, "spec": forever}
+    add("replication controller", PODS.replace("pods", "replicationcontrollers"), "ReplicationController",
+        {"selector": {"app": "x"}, "template": template}, plain)  # fmt: skip
+    for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet"):
+        add(kind, f"{apps}/{kind.lower()}s", kind, {"selector": selector, "template": template}, plain)
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +195,45 @@ def test_pods_and_templates_name_only_queues_that_their_author_may_use(ana: Rest
         ana.patch(f"{PODS}/a", {"metadata": {"labels": {"scheduling.muster.sh/queue": "theirs"}}})
     assert not refused(ana, JOBS, job("a", "ours"))
     assert "may not use queue theirs" in refused(ana, JOBS, job("b", "theirs"))
+
+
+@pytest.mark.parametrize(("key", "where"), READ)
+def test_no_name_takes_another_team_s_queue(ana: Rest, key: str, where: str):
+    let_in = []
+    for title, (path, body) in marked(where, key, "theirs").items():
+        if "may not use queue theirs" not in refused(ana, path, body, dryRun="All"):
+            let_in.append(title)
+    assert not let_in
+    for path, body in marked(where, key, "ours").values():
+        assert not refused(ana, path, body, dryRun="All")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x", where: {key: "theirs"}}}
+    assert "may not use queue theirs" in refused(ana, "/api/v1/namespaces", namespace, dryRun="All")
+
+
+def test_a_slash_behind_a_queue_changes_nothing(ana: Rest):
+    for queue in ("theirs/", "/theirs//", "ours/theirs/"):
+        assert "may not use queue theirs" in refused(ana, GROUPS, group("slash", queue=queue), dryRun="All")
+    assert not refused(ana, GROUPS, group("slash", queue="root/ours/"), dryRun="All")
+
+
+def test_groups_of_other_dialects_name_only_what_their_author_may_use(ana: Rest):
+    for api in ("scheduling.volcano.sh/v1beta1", "scheduling.run.ai/v2alpha2"):
+        path, body = foreign_group(api, "a", {"minMember": 1, "queue": "theirs"})
+        assert "may not use queue theirs" in refused(ana, path, body)
+        path, body = foreign_group(api, "a", {"minMember": 1, "priorityClassName": "system-cluster-critical"})
+        assert "may not use priority class system-cluster-critical" in refused(ana, path, body)
+        path, body = foreign_group(api, "a", {"minMember": 1, "queue": "ours", "priorityClassName": "plain"})
+        assert not refused(ana, path, body)
+        with pytest.raises(ApiError, match="may not use queue theirs"):
+            ana.patch(f"{path}/a", {"spec": {"queue": "theirs"}})
+        assert not refused(ana, *foreign_group(api, "b", {"minMember": 1}))
+    marks = {"scheduling.muster.sh/queue": "theirs"}
+    for api in ("scheduling.run.ai/v2alpha2", "scheduling.x-k8s.io/v1alpha1"):
+        for where in ("labels", "annotations"):
+            path, body = foreign_group(api, "c", {"minMember": 1}, **{where: marks})
+            assert "may not use queue theirs" in refused(ana, path, body)
+    path, body = foreign_group("scheduling.run.ai/v2alpha2", "d", {}, labels={"kai.scheduler/queue": "theirs"})
+    assert "may not use queue theirs" in refused(ana, path, body)
 
 
 def test_the_job_controller_makes_the_pods_of_a_job_that_was_let_in(ana: Rest):
