@@ -61,7 +61,7 @@ from scheduler.web.site import Status
 
 log = structlog.get_logger("muster.io")
 RELOAD_PERIOD = 2.0
-FIXED = (
+_FIXED = (
     "scheduler_names",
     "namespace",
     "client_connection",
@@ -371,10 +371,10 @@ class IoProcess:
                 log.error("configuration_refused", file=str(file.path), error=str(error))
                 self._metrics.reload(ok=False)
                 continue
-            fixed = [name for name in FIXED if getattr(config, name) != getattr(self._config, name)]
+            fixed = [name for name in _FIXED if getattr(config, name) != getattr(self._config, name)]
             if fixed:
                 log.warning("configuration_needs_restart", keys=fixed)
-            self._config = replace(config, **{name: getattr(self._config, name) for name in FIXED})
+            self._config = replace(config, **{name: getattr(self._config, name) for name in _FIXED})
             self._metrics.reload(ok=True)
             self._link.send(feed.ConfigSet(msgspec.json.encode(self._config)))
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from scheduler.app import load_configuration
-from scheduler.io_process import FIXED
+from scheduler.io_process import _FIXED
 from tests.controlplane.cluster import ControlPlane
 from tests.deploy import helm
 
@@ -47,28 +47,20 @@ def test_the_mounted_configuration_is_one_that_muster_reads():
     assert [rule["resourceNames"] for rule in lease] == [["other"]]
 
 
-def test_what_is_read_only_at_the_start_makes_new_pods():
-    def template(*values: str) -> Json:
-        made: Json = objects(helm.template(*values))["Deployment", "muster"]["spec"]["template"]
-        return made
+def digest(*values: str) -> str:
+    template = objects(helm.template(*values))["Deployment", "muster"]["spec"]["template"]
+    return str(template["metadata"]["annotations"]["scheduling.muster.sh/fixed-configuration"])
 
-    plain = template()
-    assert template('config={"schedulerNames":["muster"],"sessionPeriod":"2s"}') == plain
-    changes: Json = {
-        "schedulerNames": ["muster", "volcano"],
-        "clientConnection": {"qps": 7},
-        "leaderElection": {"name": "other"},
-        "binder": {"workers": 3},
-        "grouping": {"enabled": False},
-        "logFormat": "text",
-    }
-    for key, value in changes.items():
-        assert template(f"config={json.dumps({key: value})}") != plain, key
-    fixed = {re.sub("_(.)", lambda letter: letter[1].upper(), name) for name in FIXED}
-    assert fixed == {*changes, "namespace", "healthAddress"}
-    assert template("port=9090") != plain
-    annotated = template('podAnnotations={"a":"b"}')["metadata"]["annotations"]
-    assert annotated == {**plain["metadata"]["annotations"], "a": "b"}
+
+def test_pods_are_replaced_when_the_configuration_changes_in_what_a_process_cannot_take_over():
+    plain = digest()
+    assert plain == digest('config={"schedulerNames":["muster"],"sessionPeriod":"5s"}'), "this one is read again"
+    changed = ['schedulerNames=["x"]', 'binder={"deadline":"9s"}', 'grouping={"enabled":false}']
+    assert len({plain, *(digest(f"config.{one}") for one in changed), digest("port=9090")}) == 5
+    named = {"".join(word.capitalize() if at else word for at, word in enumerate(name.split("_"))) for name in _FIXED}
+    text = (helm.CHART / "templates" / "_helpers.tpl").read_text()
+    [line] = [line for line in text.splitlines() if "$fixed := pick" in line]
+    assert set(re.findall(r'"(\w+)"', line.split("fromYaml")[1])) == named
 
 
 def test_the_environment_is_given_to_the_process():
@@ -160,15 +152,6 @@ def test_it_installs_upgrades_and_leaves_the_kinds_when_it_goes(real_control_pla
         path = f"/apis/apps/v1/namespaces/{namespace}/deployments/gang"
         deployment = rest.get(path)
         assert deployment["spec"]["replicas"] == 2
-        said = helm.run("install", "second", str(helm.CHART), *options, kubeconfig=kubeconfig, check=False).stderr
-        assert "release gang of Muster is in namespace chart-test" in said
-        assert "a namespace of its own" in said
-        elsewhere = ["--namespace", "default", "--set", "crds.install=false"]
-        said = helm.run("install", "second", str(helm.CHART), *elsewhere, kubeconfig=kubeconfig, check=False).stderr
-        assert "of release chart-test/gang: add --set rbac.aggregateRoles=false --set crds.install=false" in said
-        elsewhere += ["--set", "rbac.aggregateRoles=false"]
-        helm.run("install", "second", str(helm.CHART), *elsewhere, kubeconfig=kubeconfig)
-        helm.run("uninstall", "second", "--namespace", "default", kubeconfig=kubeconfig)
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, **deployment["spec"]["template"]}
         pod["metadata"] = {"name": "probe", "labels": pod["metadata"]["labels"]}
         made = rest.create(f"/api/v1/namespaces/{namespace}/pods", pod, dryRun="All")
@@ -178,12 +161,10 @@ def test_it_installs_upgrades_and_leaves_the_kinds_when_it_goes(real_control_pla
             'config={"schedulerNames":["muster","volcano"]}', kubeconfig=kubeconfig,
         )  # fmt: skip
         assert rest.get(path)["spec"]["replicas"] == 3
-        assert rest.get(path)["spec"]["template"]["metadata"] != deployment["spec"]["template"]["metadata"]
         config = rest.get(f"/api/v1/namespaces/{namespace}/configmaps/gang")["data"]["config.yaml"]
         assert "volcano" in config
         helm.run("rollback", "gang", "1", "--namespace", namespace, kubeconfig=kubeconfig)
         assert rest.get(path)["spec"]["replicas"] == 2
-        assert rest.get(path)["spec"]["template"]["metadata"] == deployment["spec"]["template"]["metadata"]
         helm.run("uninstall", "gang", "--namespace", namespace, kubeconfig=kubeconfig)
         assert not rest.list(f"/apis/apps/v1/namespaces/{namespace}/deployments")
         assert not [one for one in rest.list("/apis/rbac.authorization.k8s.io/v1/clusterroles")
@@ -193,25 +174,34 @@ def test_it_installs_upgrades_and_leaves_the_kinds_when_it_goes(real_control_pla
 
 
 @pytest.mark.real
-def test_kinds_that_are_there_are_taken_over_on_request_and_outlive_the_release(
+def test_kinds_that_were_applied_by_hand_are_taken_over_kept_and_a_second_release_is_refused(
     real_control_plane: ControlPlane, kubeconfig: Path
 ):
     rest, namespace = real_control_plane.rest, "chart-kinds"
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.muster.sh"
     options = ["--namespace", namespace, "--create-namespace"]
-    kinds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     try:
-        said = helm.run("install", "gang", str(helm.CHART), *options, kubeconfig=kubeconfig, check=False).stderr
-        assert "cannot be imported" in said
+        refused = helm.run("install", "gang", str(helm.CHART), *options, kubeconfig=kubeconfig, check=False)
+        assert refused.returncode
+        assert "cannot be imported into the current release" in refused.stderr
         helm.run("install", "gang", str(helm.CHART), *options, "--take-ownership", kubeconfig=kubeconfig)
-        taken = rest.get(f"{kinds}/podgroups.scheduling.muster.sh")["metadata"]
-        assert taken["annotations"]["meta.helm.sh/release-name"] == "gang"
-        helm.run("upgrade", "gang", str(helm.CHART), *options, kubeconfig=kubeconfig)
+        kept = rest.get(crd)["metadata"]
+        assert kept["annotations"]["meta.helm.sh/release-name"] == "gang"
+        second = [
+            "install",
+            "other",
+            str(helm.CHART),
+            *options,
+            "--set",
+            "crds.install=false,rbac.aggregateRoles=false",
+        ]
+        refused = helm.run(*second, kubeconfig=kubeconfig, check=False)
+        assert "namespace chart-kinds has Muster already, as release gang" in refused.stderr
         helm.run("uninstall", "gang", "--namespace", namespace, kubeconfig=kubeconfig)
-        kept = rest.get(f"{kinds}/podgroups.scheduling.muster.sh")["metadata"]
-        assert kept["uid"] == taken["uid"]
-        assert "deletionTimestamp" not in kept
+        assert rest.get(crd)["metadata"]["uid"] == kept["uid"]
+        assert "deletionTimestamp" not in rest.get(crd)["metadata"]
     finally:
-        rest.delete(f"/api/v1/namespaces/{namespace}")
+        rest.delete_if_present(f"/api/v1/namespaces/{namespace}")
 
 
 def test_the_kinds_are_kept_and_are_those_of_config_crd():

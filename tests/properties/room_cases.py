@@ -88,7 +88,11 @@ def _running(draw, size, width, scale):
             cut = draw(st.integers(1, count - 1))
             roles = [(mine[:cut], draw(st.integers(0, cut))), (mine[cut:], draw(st.integers(0, count - cut)))]
         minimum = draw(st.integers(0 if draw(st.integers(0, 9)) == 0 else 1, count + fixed))
-        gangs.append(RunningGang(mine, minimum, tuple(roles), fixed, draw(st.sampled_from([0, 0, 1, 5]))))
+        gangs.append(
+            RunningGang(
+                mine, minimum, tuple(roles), fixed, draw(st.sampled_from([0, 0, 1, 5])), draw(st.integers(0, 3)) == 0
+            )
+        )
     return tuple(residents), tuple(gangs)
 
 

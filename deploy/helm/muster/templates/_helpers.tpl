@@ -42,29 +42,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- mustMerge $own .Values.config | toYaml -}}
 {{- end -}}
 
-{{/* What a running process does not read again: a digest of it in the pods' template makes new pods. */}}
+{{/* What a running process does not take over from a changed file; a change of it replaces the pods. */}}
 {{- define "muster.fixed" -}}
-{{- $config := include "muster.config" . | fromYaml -}}
-{{- pick $config "schedulerNames" "namespace" "clientConnection" "leaderElection" "binder" "grouping" "healthAddress" "logFormat" | toJson | sha256sum -}}
+{{- $fixed := pick (include "muster.config" . | fromYaml) "schedulerNames" "namespace" "clientConnection" "leaderElection" "binder" "grouping" "healthAddress" "logFormat" -}}
+{{- $fixed | toJson | sha256sum | trunc 16 -}}
 {{- end -}}
 
-{{/* Lease and BindRequests are the namespace's, the roles for users the cluster's: a second release is told so. */}}
+{{/* Two schedulers in one namespace would share BindRequests and the lease. */}}
 {{- define "muster.alone" -}}
-{{- if .Release.IsInstall -}}
 {{- range (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
-{{- $labels := default (dict) .metadata.labels -}}
-{{- $other := index $labels "app.kubernetes.io/instance" -}}
-{{- if and (eq (default "" (index $labels "app.kubernetes.io/name")) "muster") (ne (default "" $other) $.Release.Name) -}}
-{{- fail (printf "release %s of Muster is in namespace %s: they would share its lease and its BindRequests; install this one in a namespace of its own, with other config.schedulerNames" $other $.Release.Namespace) -}}
-{{- end -}}
-{{- end -}}
-{{- if .Values.rbac.aggregateRoles -}}
-{{- $role := lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "muster-pod-group-viewer" -}}
-{{- $marks := default (dict) (dig "metadata" "annotations" (dict) $role) -}}
-{{- $owner := printf "%s/%s" (index $marks "meta.helm.sh/release-namespace") (index $marks "meta.helm.sh/release-name") -}}
-{{- if and (hasKey $marks "meta.helm.sh/release-name") (ne $owner (printf "%s/%s" .Release.Namespace .Release.Name)) -}}
-{{- fail (printf "the roles for users and the kinds are those of release %s: add --set rbac.aggregateRoles=false --set crds.install=false, and give this one other config.schedulerNames" $owner) -}}
-{{- end -}}
+{{- $labels := default dict .metadata.labels -}}
+{{- if and (eq (get $labels "app.kubernetes.io/name") "muster") (ne (get $labels "app.kubernetes.io/instance") $.Release.Name) -}}
+{{- fail (printf "namespace %s has Muster already, as release %s; another one needs a namespace of its own" $.Release.Namespace (get $labels "app.kubernetes.io/instance")) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
