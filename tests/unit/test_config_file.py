@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.app import load_configuration
+from scheduler.cli.main import main
+from scheduler.config import ConfigError
 from scheduler.config_file import ConfigFile
 
 
@@ -29,6 +32,22 @@ def test_a_mounted_config_map_is_followed_when_its_folder_is_swapped(tmp_path: P
     assert file.changed() is None
     swap(tmp_path, 3, "a: 2")
     assert file.changed() is None, "other file, same words"
+
+
+@pytest.mark.parametrize("text", ["", "---\n", "# nothing\n", "{}", "kind: ConfigMap\ndata: {config.yaml: ''}\n"])
+def test_an_empty_file_is_not_all_defaults(text: str) -> None:
+    with pytest.raises(ConfigError, match="it is empty; it must say at least apiVersion"):
+        load_configuration(None, content=text.encode())
+
+
+def test_what_cannot_be_read_names_its_file_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in (("none", None), ("empty", ""), ("list", "[]"), ("broken", "a: [")):
+        path = tmp_path / name
+        if text is not None:
+            path.write_text(text)
+        assert main(["config", "check", str(path)]) != 0
+        said = capsys.readouterr().err
+        assert said.count(str(path)) == 1, said
 
 
 def test_a_file_that_was_gone_counts_as_changed(tmp_path: Path) -> None:
