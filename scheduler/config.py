@@ -434,7 +434,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def document(content: bytes) -> object:
-    """Return what a file says, to be parsed. Raises `ConfigError` for anything that is not YAML in UTF-8, and for nothing.
+    """Return what a file says, to be parsed. Raises `ConfigError` for anything that is not YAML in UTF-8, or empty.
 
     Of a ConfigMap with one entry it is what that entry says, because that is how it is copied from a cluster. YAML
     refuses a date or a number that it takes for one and that does not exist (`2001-99-99`) by a plain ValueError.

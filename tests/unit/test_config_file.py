@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from scheduler.app import load_configuration
-from scheduler.cli.main import main
+from scheduler.cli.main import app
 from scheduler.config import ConfigError
 from scheduler.config_file import ConfigFile
 
@@ -40,14 +41,14 @@ def test_an_empty_file_is_not_all_defaults(text: str) -> None:
         load_configuration(None, content=text.encode())
 
 
-def test_what_cannot_be_read_names_its_file_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read_names_its_file_once(tmp_path: Path) -> None:
     for name, text in (("none", None), ("empty", ""), ("list", "[]"), ("broken", "a: [")):
         path = tmp_path / name
         if text is not None:
             path.write_text(text)
-        assert main(["config", "check", str(path)]) != 0
-        said = capsys.readouterr().err
-        assert said.count(str(path)) == 1, said
+        said = CliRunner().invoke(app, ["config", "check", str(path)])
+        assert said.exit_code
+        assert said.output.count(str(path)) == 1, said.output
 
 
 def test_a_file_that_was_gone_counts_as_changed(tmp_path: Path) -> None:
