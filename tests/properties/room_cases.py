@@ -90,7 +90,7 @@ def _running(draw, size, width, scale):
         minimum = draw(st.integers(0 if draw(st.integers(0, 9)) == 0 else 1, count + fixed))
         gangs.append(
             RunningGang(
-                mine, minimum, tuple(roles), fixed, draw(st.sampled_from([0, 0, 1, 5])), draw(st.integers(0, 3)) == 0
+                mine, minimum, tuple(roles), fixed, draw(st.sampled_from([0, 0, 1, 5])), draw(st.integers(0, 3)) == 3
             )
         )
     return tuple(residents), tuple(gangs)
