@@ -175,7 +175,7 @@ def sets(problem: VictimProblem):
         gone, chunks, broken, highest = set(), [], 0, -(2**31) - 1
         for gang, (lost, breaks) in zip(problem.gangs, choice, strict=True):
             gone |= set(lost)
-            broken += breaks
+            broken += breaks and not gang.spare
             chunks += [lost] if breaks else [(r,) for r in lost]
             highest = max(highest, gang.priority) if lost else highest
         if all(_row_holds(problem, row, gone, chunks) for row in problem.rows):
