@@ -52,7 +52,7 @@ def kept(problem: PlacementProblem, placement: Placement) -> tuple[int, ...]:
 def preferring(problem: PlacementProblem, methods: Collection[Method], solve: Solve) -> Placement | Infeasible:
     """Return the answer that keeps what it can of the rules that are not hard, and of the balance."""
     if any(isinstance(rule, Balanced) for rule in problem.rules):
-        return evenly(problem, methods, lambda one, allowed: preferring(one, allowed, solve))
+        return evenly(problem, methods, solve, preferring)
     soft = [rule for rule in problem.rules if isinstance(rule, Within) and not rule.hard]
     if not soft:
         return solve(problem, methods)
