@@ -93,3 +93,13 @@ def test_nobody_waits_for_it() -> None:
     w = world(3, 1)
     start(w, 4, 4)
     assert held(w) == [1, 3]
+
+
+def test_a_level_that_is_not_there_is_told_where_domains_are_filled_one_after_the_other_too() -> None:
+    w = world(4)
+    w.member(w.group("g", 1, topology=TopologyWish(packed="nope")), 0)
+    w.session()
+    assert not w.placed
+    why = w.verdict("g")
+    assert why is not None
+    assert dict(why.facts)["field"] == "spec.topology.layout.level"
