@@ -124,6 +124,8 @@ class Topology:
             level = _key(wish, name, wish.exclusive, _at(wish, "exclusive"), view)
             domains, holders = self._claims.beside(level, state) if self._claims is not None else ((), ())
             yield Barred(level, domains, part, holders)
+        if wish.packed:
+            _key(wish, name, wish.packed, _at(wish, "layout.level"), view)
         if wish.balanced:
             yield EvenDomains(_key(wish, name, wish.balanced, _at(wish, "layout.level"), view), part)
         for level in self._preferred(wish, name, required, _at(wish, "preferred"), view):

@@ -140,7 +140,8 @@ def run_brain(descriptor: int) -> int:
 
     config: SchedulerConfiguration = parse_saved(sys.stdin.buffer.read())
     logs.configure(config.log_format, process="brain")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the io process ends us in order
+    for number in (signal.SIGTERM, signal.SIGINT):  # they may reach the whole group; the io process ends us in order
+        signal.signal(number, signal.SIG_IGN)
     link = BrainLink.from_descriptor(descriptor)
     gc.set_threshold(50_000, 20, 50)
     Loop(link, config, make_sessions, parse_saved, when_idle=_warm_up, describe=Describer()).run()
@@ -196,7 +197,8 @@ def run_scheduler(options: RunOptions, *, stop: threading.Event | None = None) -
     try:
         config = with_options(load_configuration(options.config), options)
     except ConfigError as error:
-        sys.stderr.write(f"error: {options.config or 'command line'}: {error}\n")
+        where, said = f"{options.config or 'command line'}: ", str(error)
+        sys.stderr.write(f"error: {where}{said.removeprefix(where)}\n")
         return 2
     logs.configure(config.log_format)
     for warning in config.warnings:

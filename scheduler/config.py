@@ -148,7 +148,7 @@ def _mapping(path: str, value: object, known: Iterable[str]) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise ConfigError(path, f"must be a mapping, is {type(value).__name__}")
+        raise ConfigError(path, f"must be a mapping, is {'a list' if isinstance(value, list) else repr(value)}")
     keys = list(known)
     for key in value:
         if key not in keys:
@@ -371,8 +371,6 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
     actions, plugins: the names that exist. Raises `ConfigError` with the path of the first key that is wrong. A
     document without apiVersion that has tiers is read as Volcano's; what has no counterpart is listed in `warnings`.
     """
-    if document is None:
-        document = {}
     volcano = isinstance(document, dict) and "apiVersion" not in document and "tiers" in document
     raw = _mapping("", document, ("actions", "tiers", "configurations", "metrics") if volcano else _KEYS)
     if not volcano and raw:
@@ -436,7 +434,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def document(content: bytes) -> object:
-    """Return what a file says, to be parsed. Raises `ConfigError` for anything that is not YAML in UTF-8.
+    """Return what a file says, to be parsed. Raises `ConfigError` for anything that is not YAML in UTF-8, or empty.
 
     Of a ConfigMap with one entry it is what that entry says, because that is how it is copied from a cluster. YAML
     refuses a date or a number that it takes for one and that does not exist (`2001-99-99`) by a plain ValueError.
@@ -445,6 +443,8 @@ def document(content: bytes) -> object:
         found = yaml.load(content.decode(), _Loader)
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError("", f"not YAML: {error}") from error
+    if found is None or found == {}:  # seen while it is written; all defaults would be a change that nobody asked for
+        raise ConfigError("", f"it is empty; it must say at least apiVersion: {API_VERSION} and kind: {KIND}")
     if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
         return found
     entries = found.get("data")

@@ -25,11 +25,15 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A running group of which something may go: `pods` of it; all of them together only with `whole`."""
+    """A running group of which something may go: `pods` of it; all of them together only with `whole`.
+
+    spare_part: it is a part of a gang that lives on without it.
+    """
 
     running: Running
     pods: tuple[Pod, ...]
     whole: bool = True
+    spare_part: bool = False
 
     @property
     def spare(self) -> bool:

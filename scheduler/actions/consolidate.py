@@ -22,7 +22,7 @@ from scheduler.actions.making_room import make_room_for, work_of
 from scheduler.actions.placing import problem_of
 from scheduler.actions.rehousing import domains_of, is_free
 from scheduler.actions.rights import Rights, budgets_of, permitted
-from scheduler.actions.room import gang_of, residents_of, rows_of
+from scheduler.actions.room import gang_of, numbered, residents_of, rows_of
 from scheduler.framework.gangs import needs
 from scheduler.framework.residents import Running
 from scheduler.framework.session import Session
@@ -34,9 +34,20 @@ NAME = "consolidate"
 
 
 def run(session: Session) -> None:
-    """Move pods together for groups that have no place; gangs that lost their domain and opted in move themselves."""
-    make_room_for(session, NAME, movable, move_for)
-    moving_whole.run(session)
+    """Move pods together for groups that have no place; a gang that lost its domain and opted in moves itself where
+    that does not help."""
+    make_room_for(session, NAME, _either, _serve)
+
+
+def _either(session: Session, ask: Ask) -> Rights | None:
+    return movable(session, ask) or moving_whole.movable(session, ask)
+
+
+def _serve(session: Session, ask: Ask, rights: Rights) -> bool:
+    if rights.why == NAME and move_for(session, ask, rights):
+        return True
+    whole = moving_whole.movable(session, ask) if rights.why == NAME else rights
+    return whole is not None and moving_whole.move(session, ask, whole)
 
 
 def moving_first(session: Session, ask: Ask, rights: Rights) -> bool:
@@ -118,11 +129,7 @@ def move_for(session: Session, ask: Ask, rights: Rights) -> bool:
     problem = problem_of(session, ask, relations)
     pods = tuple(pod for one in rights.candidates for pod in one.pods)
     owners = tuple(one.running for one in rights.candidates for _ in one.pods)
-    numbers: dict[str, tuple[int, ...]] = {}
-    first = 0
-    for one in rights.candidates:
-        numbers[one.running.key] = tuple(range(first, first + len(one.pods)))
-        first += len(one.pods)
+    numbers = numbered(rights)
     together = tuple(_together(session, rights))
     levels = {rule.level: session.domains(rule.level)[0] for rule in together}
     problem = replace(problem, nodes=replace(problem.nodes, domains={**problem.nodes.domains, **levels}))
@@ -130,7 +137,7 @@ def move_for(session: Session, ask: Ask, rights: Rights) -> bool:
     room = VictimProblem(
         problem,
         residents_of(session, problem, pods),
-        tuple(gang_of(one, numbers[one.running.key]) for one in rights.candidates),
+        tuple(map(gang_of, rights.candidates, numbers)),
         tuple(rows_of(session, problem, rights, numbers, pods)),
     )
     answer = relocate(MoveProblem(room, masks, kinds, together))

@@ -101,10 +101,10 @@ def _is_least(best: tuple[Room, MadeRoom], rest: Cost | None) -> bool:
 
 
 def _carry_out(session: Session, ask: Ask, why: str, room: Room, answer: MadeRoom) -> bool:
-    gone: dict[str, tuple[Running, list[Pod]]] = {}
+    gone: dict[int, tuple[Running, list[Pod]]] = {}
     for number in answer.evicted:
         running = room.owners[number]
-        gone.setdefault(running.key, (running, []))[1].append(room.pods[number])
+        gone.setdefault(id(running), (running, []))[1].append(room.pods[number])
     parts = [(one, tuple(pods)) for one, pods in gone.values()]
     if not _allowed(session, ask, answer.placement, parts):
         session.count("room_searches_total", action=why, result="forbidden")

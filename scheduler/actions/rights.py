@@ -99,7 +99,8 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Rights:
-    """Who may go for one group, and the rows that a set keeps. parts: where the candidates come from, in order.
+    """Who may go for one group, and the rows that a set keeps. parts: where the candidates come from, in order. spared:
+    what gangs keep of sub-groups of which some may go.
 
     Plugins and budgets are asked by `narrowed`.
     """
@@ -111,6 +112,7 @@ class Rights:
     guarantees: tuple[Guarantee, ...] = ()
     budgets: tuple[Budgeted, ...] = ()
     parts: tuple[Part, ...] = ()
+    spared: tuple[Budgeted, ...] = ()
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -292,8 +294,8 @@ def narrowed(session: Session, ask: Ask, rights: Rights) -> Rights | None:
         return None
     if len(found) == len(rights.candidates) and all(map(is_, found, rights.candidates)):
         return replace(rights, budgets=budgets_of(session, found)) if session.snapshot.budgets else rights
-    new = {candidate.running.key: number for number, candidate in enumerate(found)}
-    old = [candidate.running.key for candidate in rights.candidates]
+    new = {id(candidate.running): number for number, candidate in enumerate(found)}
+    old = [id(candidate.running) for candidate in rights.candidates]
 
     def left(members: Sequence[int]) -> tuple[int, ...]:
         return tuple(new[old[member]] for member in members if old[member] in new)
@@ -306,6 +308,7 @@ def narrowed(session: Session, ask: Ask, rights: Rights) -> Rights | None:
         tuple(only_of(limit, left) for limit in rights.limits),
         tuple(replace(one, members=left(one.members)) for one in rights.guarantees),
         budgets_of(session, found),
+        spared=rights.spared,
     )
 
 
@@ -327,7 +330,7 @@ def permitted(session: Session, ask: Ask, candidates: Iterable[Candidate]) -> li
         pods = tuple(pod for pod in one.pods if pod.uid in opinion.uids)
         whole = one.whole and len(pods) == len(one.pods)
         if pods and (whole or len(one.running.pods) + one.running.fixed > one.running.minimum):
-            left.append(Candidate(one.running, pods, whole))
+            left.append(replace(one, pods=pods, whole=whole))
     return left
 
 

@@ -67,19 +67,34 @@ def room_for(session: Session, ask: Ask, rights: Rights) -> Room | None:
         extras = _extras(session, problem, pods, relations)
         problem = _less(session, problem, pods, extras)
         refine = _refined(session, ask, pods, owners, problem)
-    numbers: dict[str, tuple[int, ...]] = {}
-    first = 0
-    for one in rights.candidates:
-        numbers[one.running.key] = tuple(range(first, first + len(one.pods)))
-        first += len(one.pods)
-    residents = residents_of(session, problem, pods, extras)
-    gangs = tuple(gang_of(one, numbers[one.running.key]) for one in rights.candidates)
+    numbers = numbered(rights)
+    residents = _later_first(rights, residents_of(session, problem, pods, extras))
+    gangs = tuple(map(gang_of, rights.candidates, numbers))
     rows = (
         *rows_of(session, problem, rights, numbers, pods),
         *_in_the_way(ask, relations, pods),
         *_barring(session, ask, pods),
     )
     return Room(VictimProblem(problem, residents, gangs, rows, refine), pods, owners)
+
+
+def _later_first(rights: Rights, residents: tuple[Resident, ...]) -> tuple[Resident, ...]:
+    """Let earlier sub-groups count as a little more work than later ones: of those that are alike the later go."""
+    if not any(one.spare_part for one in rights.candidates):
+        return residents
+    more = [place * one.spare_part for place, one in enumerate(reversed(rights.candidates))]
+    each = [extra for extra, one in zip(reversed(more), rights.candidates, strict=True) for _ in one.pods]
+    return tuple(replace(one, runtime=one.runtime + extra) for one, extra in zip(residents, each, strict=True))
+
+
+def numbered(rights: Rights) -> list[tuple[int, ...]]:
+    """Return the numbers of the residents of each candidate."""
+    found: list[tuple[int, ...]] = []
+    first = 0
+    for one in rights.candidates:
+        found.append(tuple(range(first, first + len(one.pods))))
+        first += len(one.pods)
+    return found
 
 
 def _opened(ask: Ask, gone: Sequence[Pod]) -> Ask:
@@ -235,7 +250,7 @@ def gang_of(candidate: Candidate, numbers: tuple[int, ...]) -> RunningGang:
     if not candidate.whole and not staying:
         staying, minimum = 1, minimum + 1
     if not running.roles:
-        return RunningGang(numbers, minimum, (), staying, running.priority)
+        return RunningGang(numbers, minimum, (), staying, running.priority, candidate.spare_part)
     chosen = {pod.uid: number for pod, number in zip(candidate.pods, numbers, strict=True)}
     roles = []
     for role, least in running.roles:
@@ -249,27 +264,26 @@ def rows_of(
     session: Session,
     problem: PlacementProblem,
     rights: Rights,
-    numbers: Mapping[str, tuple[int, ...]],
+    numbers: Sequence[tuple[int, ...]],
     pods: Sequence[Pod],
 ) -> Iterator[RoomRow]:
-    """Yield the rows that a set of victims keeps. numbers: of the residents, by group."""
+    """Yield the rows that a set of victims keeps. numbers: of the residents of each candidate."""
     names = session.book.ground.resources
     column = {name: number for number, name in enumerate(problem.nodes.resources)}
-    keys = [one.running.key for one in rights.candidates]
     for share in rights.shares:
         over = tuple((column[names[c]], amount) for c, amount in share.over if names[c] in column)
-        yield WhileOver(tuple(n for member in share.members for n in numbers[keys[member]]), over)
+        yield WhileOver(tuple(n for member in share.members for n in numbers[member]), over)
     for limit in rights.limits:
         name = names[limit.column]
-        held = [(n, _held(session, pods[n], name)) for member in limit.members for n in numbers[keys[member]]]
-        when = None if limit.when is None else tuple(n for member in limit.when for n in numbers[keys[member]])
+        held = [(n, _held(session, pods[n], name)) for member in limit.members for n in numbers[member]]
+        when = None if limit.when is None else tuple(n for member in limit.when for n in numbers[member])
         yield MustFree(tuple((n, amount) for n, amount in held if amount > 0), limit.least, when)
     for kept in rights.guarantees:
         name = names[kept.column]
-        held = [(n, _held(session, pods[n], name)) for member in kept.members for n in numbers[keys[member]]]
+        held = [(n, _held(session, pods[n], name)) for member in kept.members for n in numbers[member]]
         if sum(amount for _, amount in held) > kept.most:
             yield AtMostTaken(tuple((n, amount) for n, amount in held if amount > 0), kept.most)
-    for budget in rights.budgets:
+    for budget in (*rights.budgets, *rights.spared):
         yield AtMostEvicted(tuple(n for n, pod in enumerate(pods) if pod.uid in budget.pods), budget.most)
 
 

@@ -81,7 +81,8 @@ def _loaded(file: Path | None) -> SchedulerConfiguration | None:
     try:
         return load_configuration(file)
     except ConfigError as error:
-        complain(f"{file}: {error}")
+        text = str(error)
+        complain(text if text.startswith(f"{file}: ") else f"{file}: {text}")
         return None
 
 

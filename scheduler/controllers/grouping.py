@@ -197,8 +197,9 @@ class Grouping:
 
     def _as_member(self, pod: Pod, gang: _Gang) -> Pod:
         owner = gang.owner
-        if owner.problems:
-            return replace(pod, problems=(*pod.problems, *owner.problems))
+        if owner.problems:  # a group that was made keeps its members and its last number
+            group = self._key(owner) if self._made(owner.uid) is not None else ""
+            return replace(pod, group=group, problems=(*pod.problems, *owner.problems))
         if owner.minimum < 2:
             return pod
         if not gang.virtual:

@@ -249,7 +249,7 @@ def _topology(spec: Reader, members: int) -> TopologyWish | None:
     return TopologyWish(
         wish.text("name"), wish.text("required"), wish.text("preferred"), wish.at("required"),
         at_most=at_most, segments=segments, apart=apart, exclusive=wish.text("exclusive"),
-        balanced=layout.text("level") if even else "",
+        balanced=layout.text("level") if even else "", packed="" if even else layout.text("level"),
     )  # fmt: skip
 
 

@@ -90,11 +90,10 @@ def _victims(session: Session) -> list[str]:
             continue
         if len(left) + running.fixed < running.minimum:
             found.append(f"{running.key} is left with {len(left)} of {running.minimum} members")
-        counts = Counter(map(running.role_of, left))
+        counts, before = (Counter(map(running.role_of, pods)) for pods in (left, running.pods))
         short = [role for role, least in running.roles if counts[role] < least]
-        if short and not (
-            running.parted and all(counts[part] == 0 for part in short) and _whole(session, running, left)
-        ):
+        gone = all(counts[role] == 0 or before[role] < least for role, least in running.roles if role in short)
+        if short and not (running.parted and gone and _whole(session, running, left)):
             found.append(f"{running.key} is left without the minimum of role {', '.join(short)}")
     return found
 

@@ -20,7 +20,8 @@ class TopologyWish:
     at_most: (level, most domains). segments: (size, level), widest first: members in fixed numbers, each of these in
     one domain. apart: (level, most members in one domain; of a group of sub-groups: most sub-groups). exclusive: level
     of which the domains are shared with no other group that is exclusive there. balanced: level over whose domains the
-    members are shared evenly ("" = domains are filled one after the other).
+    members are shared evenly ("" = domains are filled one after the other); packed: the level named with that, which
+    only has to exist.
     """
 
     name: str = ""
@@ -33,6 +34,7 @@ class TopologyWish:
     exclusive: str = ""
     sizes_field: str = ""
     balanced: str = ""
+    packed: str = ""
 
     @property
     def binds(self) -> bool:

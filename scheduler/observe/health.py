@@ -15,7 +15,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -130,6 +130,8 @@ class Health:
                 pass
         except (OSError, EOFError, asyncio.LimitOverrunError):  # TimeoutError is an OSError
             pass  # whoever asked has gone, or speaks no HTTP
+        except asyncio.CancelledError:
+            pass  # by `stop`; asyncio logs a connection that ends as cancelled as an error
         finally:
             self._callers.discard(caller)
             writer.close()
@@ -161,6 +163,10 @@ class Health:
             )
         if "content-length" in headers or "transfer-encoding" in headers or reply.stream is not None:
             stays = False
+        if writer.is_closing():  # the caller left while its answer was made
+            if reply.stream is not None:
+                await reply.stream.aclose()
+            return False
         length = f"Content-Length: {len(reply.body)}\r\n" if reply.stream is None else ""
         writer.write(
             f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}\r\n{reply.more}Content-Type: {reply.kind}\r\n"
@@ -170,12 +176,9 @@ class Health:
             writer.write(reply.body)
             await writer.drain()
             if reply.stream is not None:
-                async with aclosing(reply.stream) as pieces:
-                    async for piece in pieces:
-                        writer.write(piece)
-                        await writer.drain()
+                await _follow(reader, writer, reply.stream)
         await writer.drain()
-        return stays
+        return stays and not writer.is_closing()
 
     async def _reply(self, target: str, caller: _Caller) -> Reply:
         """Keep strangers out, and a callback that raises inside its own answer."""
@@ -221,6 +224,34 @@ class Health:
 
     async def _give_state(self) -> Reply:
         return Reply(200, _encode(self._state()), "application/json")
+
+
+async def _follow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, stream: AsyncGenerator[bytes]) -> None:
+    """Send a stream until it ends or the caller has gone, which its side tells also while there is nothing to send."""
+    sending, hearing = asyncio.create_task(_send(writer, stream)), asyncio.create_task(_hear_out(reader))
+    try:
+        await asyncio.wait((sending, hearing), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sending.cancel()
+        hearing.cancel()
+        sent, _ = await asyncio.gather(sending, hearing, return_exceptions=True)
+    if isinstance(sent, Exception):
+        raise sent
+
+
+async def _send(writer: asyncio.StreamWriter, stream: AsyncGenerator[bytes]) -> None:
+    async with aclosing(stream) as pieces:
+        async for piece in pieces:
+            if writer.is_closing():  # to write now would be a RuntimeError of uvloop
+                return
+            writer.write(piece)
+            await writer.drain()
+
+
+async def _hear_out(reader: asyncio.StreamReader) -> None:
+    with suppress(OSError):
+        while await reader.read(4096):
+            pass  # what is asked behind a stream is not answered
 
 
 async def _checked(check: Check) -> Reply:

@@ -28,6 +28,7 @@ def least_costs(problem: VictimProblem, instance: Instance, found: Pieces) -> li
     `found`: everybody who could go. What else must go for a queue's limit can only add to the cost.
     """
     surplus = {resident for lot in found.lots if not lot.single for resident in lot.members}
+    surplus.update(resident for whole in found.wholes if not whole.breaks for resident in whole.residents)
     alive = bound(build(problem.freed(sorted(surplus)))).alive
     residents = [problem.residents[number] for number in found.residents]
     view = problem.problem.nodes

@@ -43,7 +43,7 @@ def _steps(problem: VictimProblem, level: int) -> list[frozenset[int]]:
     for whole in found.wholes:
         gang = problem.gangs[whole.gang]
         runtime = sum(problem.residents[resident].runtime for resident in whole.residents)
-        offers.append(((gang.priority, 1, len(whole.residents), runtime), whole.residents))
+        offers.append(((gang.priority, int(whole.breaks), len(whole.residents), runtime), whole.residents))
     offers.sort()
     limits = [row for row in problem.rows if not isinstance(row, MustFree)]
     steps: list[frozenset[int]] = []

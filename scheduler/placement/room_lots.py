@@ -18,7 +18,8 @@ from scheduler.placement.victims import AtMostEvicted, AtMostTaken, MustFree, Ru
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lot:
-    """members: cheapest first; at most `most` of them go. single: each is a gang of its own, which breaks."""
+    """members: cheapest first; at most `most` of them go. single: each is a gang of its own, which breaks. gang: whose
+    surplus they are, -1: they are of several."""
 
     members: tuple[int, ...]
     node: int
@@ -29,10 +30,11 @@ class Lot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Whole:
-    """A gang of several that may go whole. surplus: so many could go without breaking it (0: it has no lots)."""
+    """A gang of several that may go whole, and whether it breaks then."""
 
     gang: int
     residents: tuple[int, ...]
+    breaks: bool = True
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,12 +99,13 @@ def pieces(
                 _single(problem, number, marks, singles, apart=apart)
             continue
         if gang.fixed == 0 and not free:
-            wholes.append(Whole(number, gang.residents))
+            wholes.append(Whole(number, gang.residents, not gang.spare))
         if spare:
             _surplus(problem, number, spare, roles, marks if not apart else None, lots, limits)
     for members in singles.values():
         order = _by_runtime(problem, members)
-        lots.append(Lot(order, problem.residents[order[0]].node, len(order), True, -1))
+        breaks = not problem.gangs[problem.gang_of[order[0]]].spare
+        lots.append(Lot(order, problem.residents[order[0]].node, len(order), breaks, -1))
     return Pieces(tuple(lots), tuple(wholes), tuple(limits))
 
 
@@ -116,7 +119,7 @@ def _single(
 ) -> None:
     gang = problem.gangs[number]
     resident = gang.residents[0]
-    key = (resident,) if apart else (gang.priority, *_key(problem, resident, marks))
+    key = (resident,) if apart else (gang.priority, gang.spare, *_key(problem, resident, marks))
     singles.setdefault(key, []).append(resident)
 
 

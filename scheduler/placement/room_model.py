@@ -66,7 +66,9 @@ class RoomModel:
         for lot in self.pieces.lots:
             self._lots.append(_Term(self.model.variable(0, lot.most), lot.members, 1, int(lot.single)))
         for whole in self.pieces.wholes:
-            self._wholes.append(_Term(self.model.variable(0, 1), whole.residents, len(whole.residents), 1))
+            self._wholes.append(
+                _Term(self.model.variable(0, 1), whole.residents, len(whole.residents), int(whole.breaks))
+            )
         goes = {whole.gang: term.variable for whole, term in zip(self.pieces.wholes, self._wholes, strict=True)}
         for gang, lots, most in self.pieces.limits:
             mine = [self._lots[lot].variable for lot in lots]
@@ -307,7 +309,7 @@ class RoomModel:
         for term in self._wholes:
             if values[term.variable]:
                 gone.update(term.residents)
-                breaks += 1
+                breaks += term.breaks
         runtime = sum(self.problem.residents[resident].runtime for resident in gone)
         return Chosen(frozenset(gone), (breaks, len(gone), runtime), proven)
 

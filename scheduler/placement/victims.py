@@ -53,6 +53,7 @@ class RunningGang:
 
     minimum counts all members, also the `fixed` ones, which may not go; with a fixed one the gang never goes whole.
     roles: (residents of the role, how many of these residents must stay). A single pod is a gang of one, minimum 1.
+    spare: it is a part of a gang that lives without it, so that none is broken when it goes whole.
     """
 
     residents: tuple[int, ...]
@@ -60,6 +61,7 @@ class RunningGang:
     roles: tuple[tuple[tuple[int, ...], int], ...] = ()
     fixed: int = 0
     priority: int = 0
+    spare: bool = False
 
     @property
     def surplus(self) -> int:
@@ -247,7 +249,7 @@ def cost_of(problem: VictimProblem, evicted: Iterable[int]) -> Cost:
     hurt = sorted({problem.gang_of[resident] for resident in gone})
     return (
         max(problem.gangs[number].priority for number in hurt),
-        sum(broken(problem.gangs[number], gone) for number in hurt),
+        sum(broken(problem.gangs[number], gone) and not problem.gangs[number].spare for number in hurt),
         len(gone),
         sum(problem.residents[resident].runtime for resident in gone),
     )

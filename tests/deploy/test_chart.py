@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from scheduler.app import load_configuration
+from scheduler.io_process import _FIXED
 from tests.controlplane.cluster import ControlPlane
 from tests.deploy import helm
 
@@ -43,6 +45,22 @@ def test_the_mounted_configuration_is_one_that_muster_reads():
     assert (read.namespace, read.health_address, read.session_period) == ("gang", "0.0.0.0:9090", 2.0)
     lease = [rule for rule in made["Role", "muster"]["rules"] if "resourceNames" in rule]
     assert [rule["resourceNames"] for rule in lease] == [["other"]]
+
+
+def digest(*values: str) -> str:
+    template = objects(helm.template(*values))["Deployment", "muster"]["spec"]["template"]
+    return str(template["metadata"]["annotations"]["scheduling.muster.sh/fixed-configuration"])
+
+
+def test_pods_are_replaced_when_the_configuration_changes_in_what_a_process_cannot_take_over():
+    plain = digest()
+    assert plain == digest('config={"schedulerNames":["muster"],"sessionPeriod":"5s"}'), "this one is read again"
+    changed = ['schedulerNames=["x"]', 'binder={"deadline":"9s"}', 'grouping={"enabled":false}']
+    assert len({plain, *(digest(f"config.{one}") for one in changed), digest("port=9090")}) == 5
+    named = {"".join(word.capitalize() if at else word for at, word in enumerate(name.split("_"))) for name in _FIXED}
+    text = (helm.CHART / "templates" / "_helpers.tpl").read_text()
+    [line] = [line for line in text.splitlines() if "$fixed := pick" in line]
+    assert set(re.findall(r'"(\w+)"', line.split("fromYaml")[1])) == named
 
 
 def test_the_environment_is_given_to_the_process():
@@ -153,6 +171,37 @@ def test_it_installs_upgrades_and_leaves_the_kinds_when_it_goes(real_control_pla
                     if one["metadata"]["name"] == f"{namespace}:gang"]  # fmt: skip
     finally:
         rest.delete(f"/api/v1/namespaces/{namespace}")
+
+
+@pytest.mark.real
+def test_kinds_that_were_applied_by_hand_are_taken_over_kept_and_a_second_release_is_refused(
+    real_control_plane: ControlPlane, kubeconfig: Path
+):
+    rest, namespace = real_control_plane.rest, "chart-kinds"
+    crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/queues.scheduling.muster.sh"
+    options = ["--namespace", namespace, "--create-namespace"]
+    try:
+        refused = helm.run("install", "gang", str(helm.CHART), *options, kubeconfig=kubeconfig, check=False)
+        assert refused.returncode
+        assert "cannot be imported into the current release" in refused.stderr
+        helm.run("install", "gang", str(helm.CHART), *options, "--take-ownership", kubeconfig=kubeconfig)
+        kept = rest.get(crd)["metadata"]
+        assert kept["annotations"]["meta.helm.sh/release-name"] == "gang"
+        second = [
+            "install",
+            "other",
+            str(helm.CHART),
+            *options,
+            "--set",
+            "crds.install=false,rbac.aggregateRoles=false",
+        ]
+        refused = helm.run(*second, kubeconfig=kubeconfig, check=False)
+        assert "namespace chart-kinds has Muster already, as release gang" in refused.stderr
+        helm.run("uninstall", "gang", "--namespace", namespace, kubeconfig=kubeconfig)
+        assert rest.get(crd)["metadata"]["uid"] == kept["uid"]
+        assert "deletionTimestamp" not in rest.get(crd)["metadata"]
+    finally:
+        rest.delete_if_present(f"/api/v1/namespaces/{namespace}")
 
 
 def test_the_kinds_are_kept_and_are_those_of_config_crd():

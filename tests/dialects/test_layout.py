@@ -38,7 +38,7 @@ def test_a_muster_group_has_fields_for_both() -> None:
     assert found.topology.balanced == "rack"
     packed = group("muster", {"topology": {"required": "rack", "layout": {"level": "rack"}}})
     assert packed.topology is not None
-    assert packed.topology.balanced == ""
+    assert (packed.topology.balanced, packed.topology.packed) == ("", "rack")
 
 
 @pytest.mark.parametrize(

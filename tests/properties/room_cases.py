@@ -88,7 +88,11 @@ def _running(draw, size, width, scale):
             cut = draw(st.integers(1, count - 1))
             roles = [(mine[:cut], draw(st.integers(0, cut))), (mine[cut:], draw(st.integers(0, count - cut)))]
         minimum = draw(st.integers(0 if draw(st.integers(0, 9)) == 0 else 1, count + fixed))
-        gangs.append(RunningGang(mine, minimum, tuple(roles), fixed, draw(st.sampled_from([0, 0, 1, 5]))))
+        gangs.append(
+            RunningGang(
+                mine, minimum, tuple(roles), fixed, draw(st.sampled_from([0, 0, 1, 5])), draw(st.integers(0, 3)) == 3
+            )
+        )
     return tuple(residents), tuple(gangs)
 
 
@@ -171,7 +175,7 @@ def sets(problem: VictimProblem):
         gone, chunks, broken, highest = set(), [], 0, -(2**31) - 1
         for gang, (lost, breaks) in zip(problem.gangs, choice, strict=True):
             gone |= set(lost)
-            broken += breaks
+            broken += breaks and not gang.spare
             chunks += [lost] if breaks else [(r,) for r in lost]
             highest = max(highest, gang.priority) if lost else highest
         if all(_row_holds(problem, row, gone, chunks) for row in problem.rows):

@@ -132,3 +132,13 @@ def test_where_the_preferred_rack_of_a_gang_is_full_another_of_its_block_is_soug
     assert set(w.placed.values()) == {"q0"}, "the rack s is fuller, but in the other block"
     w = preferring_world(wish, ("p0", "p0", "p1"), 2, gone="p0", p0=2, p1=1, q0=1, s0=2)
     assert set(w.placed.values()) == {"s0"}, "one rack, else"
+
+
+def test_a_level_that_is_not_there_is_told_where_domains_are_filled_one_after_the_other_too() -> None:
+    w = world(4)
+    w.member(w.group("g", 1, topology=TopologyWish(packed="nope")), 0)
+    w.session()
+    assert not w.placed
+    why = w.verdict("g")
+    assert why is not None
+    assert dict(why.facts)["field"] == "spec.topology.layout.level"

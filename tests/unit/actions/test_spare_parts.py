@@ -96,3 +96,42 @@ def test_an_inner_one_goes_for_a_queue_that_takes_back(w: Story) -> None:
             )  # fmt: skip
     w.asks("mine", 2, queue="other", topology="rack")
     w.expect(["b-0", "b-1"], ["mine"])
+
+
+def test_what_is_left_of_one_that_is_not_whole_goes_first_and_no_more_of_it_than_it_takes(w: Story) -> None:
+    racks(w, 2, 3)
+    runs(w, {"a": ["r0-0", "r0-1", "r0-2"], "b": ["r1-0", "r1-1", "r1-2"]}, 1, each=3)
+    w.session()
+    w.drop_pod("b-0")
+    w.drop_node("r1-0")
+    w.asks("high", 1, priority=100)
+    w.session(later=1)
+    assert w.victims in (["b-1"], ["b-2"])
+
+
+def test_as_many_go_as_it_takes_while_enough_of_them_stay(w: Story) -> None:
+    racks(w, 3)
+    runs(w, {"a": ["r0-0", "r0-1"], "b": ["r1-0", "r1-1"], "c": ["r2-0", "r2-1"]}, 1)
+    w.asks("high", 4, priority=100)
+    w.session(later=1)
+    assert len(w.victims) == 4
+    assert len({name[0] for name in w.victims}) == 2
+
+
+def test_no_gang_is_broken_where_a_spare_part_of_each_of_two_suffices(w: Story) -> None:
+    racks(w, 4)
+    for name, first in (("one", 0), ("two", 2)):
+        parts = (SubGroup("a", 2), SubGroup("b", 2))
+        group = w.group(name, 1, subgroups=parts, min_subgroups=1, queue="default")
+        for place, part in enumerate("ab"):
+            for number in range(2):
+                w.pod(
+                    f"{name}-{part}-{number}", shape(gpu=1), group=group.key, role=part, index=number,
+                    node=f"r{first + place}-{number}", phase="Running", started=True, since=10.0, priority=50,
+                )  # fmt: skip
+    w.asks("high", 4, priority=100)
+    w.session(later=1)
+    assert len(w.victims) == 4
+    assert sorted({name.rpartition("-")[0] for name in w.victims})[0].startswith("one")
+    assert len({name.rpartition("-")[0] for name in w.victims}) == 2
+    assert len({name.partition("-")[0] for name in w.victims}) == 2

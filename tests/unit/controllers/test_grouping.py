@@ -17,7 +17,7 @@ from scheduler.controllers.kin import Following
 from scheduler.dialects import owners
 from scheduler.model.groups import PodGroup
 from scheduler.model.owners import Owner, Reference
-from scheduler.model.pods import Pod, Shape
+from scheduler.model.pods import Pod, Problem, Shape
 
 KINDS = {kind.kind: kind for kind in owners.KINDS}
 RAY = Reference("ray.io/v1", "RayCluster", "rc", "ray-uid")
@@ -412,3 +412,25 @@ def test_a_name_is_its_owners_and_tells_two_of_one_name_apart() -> None:
     again = replace(RAY, uid="another")
     assert group_name(RAY) != group_name(again)
     assert len(group_name(replace(RAY, name="x" * 250))) <= 63
+
+
+def test_a_group_keeps_its_members_and_its_number_while_its_owner_cannot_be_read() -> None:
+    async def story() -> None:
+        world = World()
+        world.owner(RAY, 3)
+        world.pod("p1", RAY)
+        world.group(RAY)
+        await world.turn()
+        wrong = Problem("RayCluster rc: metadata.annotations[scheduling.muster.sh/min-member]", "must be an integer")
+        world.owner(RAY, 0, problems=(wrong,))
+        world.pod("p2", RAY)
+        await world.turn()
+        assert world.shown() == {"p1": KEY, "p2": KEY}
+        assert all(pod.problems == (wrong,) for pod in world.cache.pods.pods.values())
+        assert world.server.wrote == []
+        world.owner(RAY, 3)
+        await world.turn()
+        assert world.shown() == {"p1": KEY, "p2": KEY}
+        assert not any(pod.problems for pod in world.cache.pods.pods.values())
+
+    asyncio.run(story())

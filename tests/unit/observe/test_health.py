@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import uvloop
 
 from scheduler.observe import health
 from scheduler.observe.health import Health, Reply
@@ -50,7 +51,9 @@ class World:
                 if query == "forever":
                     while True:
                         yield b"."
-                        await asyncio.sleep(0.01)
+                        await asyncio.sleep(0)
+                if query == "silent":
+                    await asyncio.Event().wait()
             finally:
                 self.ended = True
 
@@ -238,6 +241,29 @@ async def test_a_stream_is_sent_piece_by_piece_and_ends_with_its_caller():
         async with asyncio.timeout(5):
             while not world.ended:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("query", ["silent", "forever"])
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_caller_that_leaves_a_stream_is_noticed_at_once_and_is_no_error(run: Any, query: str):
+    failures: list[dict[str, Any]] = []
+
+    async def leave() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        for _ in range(20):
+            world = World()
+            async with serving(world) as url:
+                host, port = url.removeprefix("http://").split(":")
+                reader, writer = await asyncio.open_connection(host, int(port))
+                writer.write(f"GET /page/events?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                await reader.readuntil(b"one two")
+                writer.transport.abort()
+                async with asyncio.timeout(5):
+                    while not world.ended:
+                        await asyncio.sleep(0.001)
+
+    run(leave())
+    assert not failures
 
 
 async def test_the_page_is_for_strangers_with_a_token_for_page(monkeypatch: pytest.MonkeyPatch):

@@ -41,3 +41,19 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- mustMerge $own .Values.config | toYaml -}}
 {{- end -}}
+
+{{/* What a running process does not take over from a changed file; a change of it replaces the pods. */}}
+{{- define "muster.fixed" -}}
+{{- $fixed := pick (include "muster.config" . | fromYaml) "schedulerNames" "namespace" "clientConnection" "leaderElection" "binder" "grouping" "healthAddress" "logFormat" -}}
+{{- $fixed | toJson | sha256sum | trunc 16 -}}
+{{- end -}}
+
+{{/* Two schedulers in one namespace would share BindRequests and the lease. */}}
+{{- define "muster.alone" -}}
+{{- range (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
+{{- $labels := default dict .metadata.labels -}}
+{{- if and (eq (get $labels "app.kubernetes.io/name") "muster") (ne (get $labels "app.kubernetes.io/instance") $.Release.Name) -}}
+{{- fail (printf "namespace %s has Muster already, as release %s; another one needs a namespace of its own" $.Release.Namespace (get $labels "app.kubernetes.io/instance")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
