@@ -34,9 +34,20 @@ NAME = "consolidate"
 
 
 def run(session: Session) -> None:
-    """Move pods together for groups that have no place; gangs that lost their domain and opted in move themselves."""
-    make_room_for(session, NAME, movable, move_for)
-    moving_whole.run(session)
+    """Move pods together for groups that have no place; a gang that lost its domain and opted in moves itself where
+    that does not help."""
+    make_room_for(session, NAME, _either, _serve)
+
+
+def _either(session: Session, ask: Ask) -> Rights | None:
+    return movable(session, ask) or moving_whole.movable(session, ask)
+
+
+def _serve(session: Session, ask: Ask, rights: Rights) -> bool:
+    if rights.why == NAME and move_for(session, ask, rights):
+        return True
+    whole = moving_whole.movable(session, ask) if rights.why == NAME else rights
+    return whole is not None and moving_whole.move(session, ask, whole)
 
 
 def moving_first(session: Session, ask: Ask, rights: Rights) -> bool:

@@ -18,7 +18,7 @@ from scheduler.actions.ask import Ask, make_ask, relate
 from scheduler.actions.candidates import Candidate
 from scheduler.actions.dealing import deal
 from scheduler.actions.evicting import commit
-from scheduler.actions.making_room import make_room_for, work_of
+from scheduler.actions.making_room import work_of
 from scheduler.actions.placing import Found, solve
 from scheduler.actions.rehousing import is_free
 from scheduler.actions.rights import Rights, budgets_of, permitted
@@ -45,11 +45,6 @@ class _Try:
     goes: tuple[Pod, ...]
     lost: tuple[Pod, ...]
     more: tuple[Pod, ...]
-
-
-def run(session: Session) -> None:
-    """Move the gangs that have to be."""
-    make_room_for(session, NAME, movable, move)
 
 
 def movable(session: Session, ask: Ask) -> Rights | None:

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,17 +22,22 @@ from scheduler.app import load_configuration
 from scheduler.cli import reading
 from scheduler.cli.get import dialect_of
 from scheduler.cli.manifests import ANY_CLASS, Unusable, pod_events, templates_of
-from scheduler.cli.output import FAILED, OK, complain, emit, listing, note, table, with_client
+from scheduler.cli.output import FAILED, OK, USAGE, complain, emit, listing, note, table, with_client
 from scheduler.cli.picture import OTHERS
 from scheduler.cli.shipped import NotShipped, shipped
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError, path_of
+from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.dialects.meta import Undecodable
 from scheduler.dialects.owners import KINDS
 from scheduler.model.pods import Pod
 
 Json = dict[str, Any]
 LABEL, OURS = "scheduling.muster.sh/schedule", "muster"
+BEFORE = "scheduling.muster.sh/schedule-before"
+"""Annotation of a namespace: what its label was before."""
+KEPT = frozenset({"kube-system", "kube-public", "kube-node-lease"})
+"""Namespaces without which nobody schedules anything."""
 POLICY = "muster-scheduler-name"
 _ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 _STALE = 60.0
@@ -63,13 +69,36 @@ class _Facts:
     rows: dict[str, Any]
 
 
-def adopt(namespace: str, *, yes: bool, undo: bool, kubeconfig: str | None, context: str | None, output: str) -> int:
-    """Print what would change, and change it where that is wanted; exit code."""
+def adopt(
+    namespace: str,
+    *,
+    yes: bool,
+    undo: bool,
+    config: Path | None,
+    kubeconfig: str | None,
+    context: str | None,
+    output: str,
+) -> int:
+    """Print what would change, and change it where that is wanted; exit code. config: the file of `muster run`."""
+    try:
+        running = load_configuration(config)
+    except (OSError, ConfigError) as error:
+        complain(f"{config}: {error}")
+        return USAGE
 
     async def work(client: ApiClient) -> int:
         found = msgspec.json.decode(await client.request("GET", f"/api/v1/namespaces/{namespace}"))
-        marked = ((found["metadata"].get("labels") or {}).get(LABEL)) or ""
-        facts = await _undone(client, namespace, marked) if undo else await _adopted(client, namespace, marked)
+        meta = found["metadata"]
+        marked = ((meta.get("labels") or {}).get(LABEL)) or ""
+        before = (meta.get("annotations") or {}).get(BEFORE)
+        if not undo and (why := await _never(client, namespace, running)):
+            complain(f"namespace {namespace} is not adopted: {why}")
+            return FAILED
+        facts = (
+            await _undone(client, namespace, marked, before)
+            if undo
+            else await _adopted(client, namespace, marked, running)
+        )
         for step in facts.steps if yes else ():
             if step.creates:
                 await client.post_json(step.path, step.body)
@@ -86,13 +115,33 @@ def adopt(namespace: str, *, yes: bool, undo: bool, kubeconfig: str | None, cont
     return with_client(kubeconfig, context, work)
 
 
-async def _undone(client: ApiClient, namespace: str, marked: str) -> _Facts:
+async def _never(client: ApiClient, namespace: str, running: SchedulerConfiguration) -> str:
+    """Return why a namespace must not be Muster's; "" where it may."""
+    if namespace in KEPT:
+        return "the cluster's own pods must not wait for Muster"
+    own = namespace == running.namespace
+    if not own:
+        try:
+            raws = await reading.items(client, path_of("apps", "v1", "deployments", namespace))
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            raws = []
+        labels = [msgspec.json.decode(raw)["metadata"].get("labels") or {} for raw in raws]
+        own = any(one.get("app.kubernetes.io/name") == "muster" for one in labels)
+    return "Muster runs there, and a scheduler that waits for itself does not come back" if own else ""
+
+
+async def _undone(client: ApiClient, namespace: str, marked: str, before: str | None) -> _Facts:
     if marked and marked != OURS:
         complain(f"namespace {namespace}: its label {LABEL} is {marked}, which this command did not write")
         return _Facts([], {})
     path = f"/api/v1/namespaces/{namespace}"
-    what = f"take the label {LABEL} from namespace {namespace}"
-    steps = [_Step(what, path, {"metadata": {"labels": {LABEL: None}}})] if marked else []
+    what = f"set the label {LABEL} of namespace {namespace} to {before} again"
+    if before is None:
+        what = f"take the label {LABEL} from namespace {namespace}"
+    body = {"metadata": {"labels": {LABEL: before}, "annotations": {BEFORE: None}}}
+    steps = [_Step(what, path, body)] if marked else []
     pods = await _pods(client, namespace)
     served = [pod for pod in pods if pod.scheduler_name == OURS and not pod.node and not pod.finished]
     notes = [
@@ -102,19 +151,25 @@ async def _undone(client: ApiClient, namespace: str, marked: str) -> _Facts:
     return _Facts(steps, {"notes": [one for one in notes if one]})
 
 
-async def _adopted(client: ApiClient, namespace: str, marked: str) -> _Facts:
+async def _adopted(client: ApiClient, namespace: str, marked: str, running: SchedulerConfiguration) -> _Facts:
     steps, notes = [], []
     if marked != OURS:
-        body = {"metadata": {"labels": {LABEL: OURS}}}
-        what = f"label namespace {namespace} with {LABEL}={OURS}: new pods that name no scheduler become Muster's"
+        body: Json = {"metadata": {"labels": {LABEL: OURS}}}
+        instead = ""
+        if marked:
+            body["metadata"]["annotations"] = {BEFORE: marked}
+            instead = f" instead of {marked}, which --undo brings back"
+        what = (
+            f"label namespace {namespace} with {LABEL}={OURS}{instead}: new pods that name no scheduler become Muster's"
+        )
         steps.append(_Step(what, f"/api/v1/namespaces/{namespace}", body))
     made, said = await _policy(client)
-    steps, notes = [*made, *steps], [*said, *await _leads(client)]
+    steps, notes = [*made, *steps], [*said, *await _leads(client, running)]
     pods = await _pods(client, namespace)
     alive = [pod for pod in pods if not pod.finished]
-    running = [pod for pod in alive if pod.node]
+    placed = [pod for pod in alive if pod.node]
     waiting = [pod for pod in alive if not pod.node and pod.scheduler_name in ("", OTHERS)]
-    notes.append(f"{len(running)} pods on nodes are not touched")
+    notes.append(f"{len(placed)} pods on nodes are not touched")
     if waiting:
         notes.append(f"{len(waiting)} pods that wait for {OTHERS} stay its own until they are made again")
     workloads, unsupported = await _workloads(client, namespace, alive)
@@ -176,9 +231,13 @@ async def _policy(client: ApiClient) -> tuple[list[_Step], list[str]]:
     ], []
 
 
-async def _leads(client: ApiClient) -> list[str]:
-    """Return a warning where no scheduler leads: pods would wait for nobody."""
-    config = load_configuration(None)
+async def _leads(client: ApiClient, config: SchedulerConfiguration) -> list[str]:
+    """Return a warning where nobody serves the pods: they would wait."""
+    if OURS not in config.scheduler_names:
+        names = ", ".join(config.scheduler_names)
+        return [
+            f"schedulerName {OURS}, which the policy sets, is not served (schedulerNames: {names}): pods would wait"
+        ]
     where = f"{config.namespace}/{config.leader_election.name}"
     try:
         leases = path_of("coordination.k8s.io", "v1", "leases", config.namespace)
@@ -188,7 +247,9 @@ async def _leads(client: ApiClient) -> list[str]:
             return [f"whether a scheduler leads may not be read (Lease {where})"]
         if error.status != 404:
             raise
-        return [f"no scheduler leads (there is no Lease {where}): new pods would wait"]
+        return [
+            f"no scheduler leads (there is no Lease {where}; --config FILE if it has another name): new pods would wait"
+        ]
     renewed = str((lease.get("spec") or {}).get("renewTime") or "")
     at = datetime.fromisoformat(renewed).timestamp() if renewed else 0.0
     if time.time() - at > _STALE:

@@ -477,6 +477,7 @@ def adopt(
     namespace: Annotated[str, typer.Argument(help="A namespace whose new pods are to be Muster's.")],
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without this it is only told.")] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Take it back: new pods are kube-scheduler's again.")] = False,
+    config: ConfigFile = None,
     output: ToldOption = Told.TABLE,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -484,7 +485,17 @@ def adopt(
     """Tell what would change if a namespace became Muster's, and with --yes do it; pods that exist are not touched."""
     from scheduler.cli.adopt import adopt as ask
 
-    raise typer.Exit(ask(namespace, yes=yes, undo=undo, kubeconfig=kubeconfig, context=context, output=output.value))
+    raise typer.Exit(
+        ask(
+            namespace,
+            yes=yes,
+            undo=undo,
+            config=config,
+            kubeconfig=kubeconfig,
+            context=context,
+            output=output.value,
+        )
+    )
 
 
 @app.command()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from scheduler.actions import making_room
 from scheduler.cluster import feed
 from scheduler.model.affinity import LabelSelector, Requirement
 from scheduler.model.budgets import DisruptionBudget
@@ -232,3 +233,14 @@ def test_who_has_its_place_where_it_runs_stays_there() -> None:
     w.session(later=1)
     assert w.victims == ["g-1"]
     assert w.placed == {"g-0-new": "a0"}
+
+
+def test_it_is_moved_in_its_own_turn_also_where_the_search_for_moves_of_others_took_all_the_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(making_room, "BASE_WORK", 10 * making_room.WORK)
+    w = world()
+    w.node("c0", gpu=1, labels={"rack": "c"})
+    w.running("other", "c0", owner_uid="other", owner_name="other")
+    w.session(later=1)
+    assert w.victims == ["g-1", "g-2", "g-3"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from scheduler.cli.main import app
 from scheduler.playground.server import ThreadedServer
 from tests.controlplane.rest import Json, Rest
 from tests.unit.cli.cluster import agrees, filled, muster
@@ -90,3 +92,46 @@ def test_a_label_that_somebody_else_wrote_is_left(runner: CliRunner, server: Thr
 
 def test_a_namespace_that_does_not_exist_is_not_found(runner: CliRunner) -> None:
     assert "nowhere" in muster(runner, "adopt", "nowhere", exits=3).stderr
+
+
+def test_namespaces_that_schedulers_need_are_not_adopted(runner: CliRunner, server: ThreadedServer) -> None:
+    rest = Rest(server.url, token="")
+    rest.create("/api/v1/namespaces", {"metadata": {"name": "gangs"}})
+    labels = {"app.kubernetes.io/name": "muster"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    rest.create(
+        "/apis/apps/v1/namespaces/gangs/deployments", {"metadata": {"name": "m", "labels": labels}, "spec": spec}
+    )
+    for name, why in (("kube-system", "the cluster's own pods"), ("gangs", "Muster runs there")):
+        result = runner.invoke(app, ["adopt", name, "--yes"])
+        assert result.exit_code == 1
+        assert f"namespace {name} is not adopted: {why}" in result.stderr
+        assert "scheduling.muster.sh/schedule" not in (
+            rest.get(f"/api/v1/namespaces/{name}")["metadata"].get("labels") or {}
+        )
+
+
+def test_a_label_that_was_there_comes_back(runner: CliRunner, server: ThreadedServer) -> None:
+    rest, label = Rest(server.url, token=""), "scheduling.muster.sh/schedule"
+    rest.create("/api/v1/namespaces", {"metadata": {"name": "other", "labels": {label: "foo"}}})
+    (told,) = json.loads(muster(runner, "adopt", "other", "--yes", "-o", "json").stdout)
+    assert any("instead of foo" in step for step in told["steps"])
+    assert rest.get("/api/v1/namespaces/other")["metadata"]["labels"][label] == "muster"
+    muster(runner, "adopt", "other", "--undo", "--yes")
+    meta = rest.get("/api/v1/namespaces/other")["metadata"]
+    assert meta["labels"][label] == "foo"
+    assert not meta.get("annotations")
+
+
+def test_a_configuration_that_does_not_serve_the_name_is_told(
+    runner: CliRunner, server: ThreadedServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    head = {"apiVersion": "config.muster.sh/v1alpha1", "kind": "SchedulerConfiguration"}
+    file.write_text(json.dumps(head | {"schedulerNames": ["volcano"], "namespace": "gangs-2"}))
+    (told,) = json.loads(muster(runner, "adopt", "team", "--config", str(file), "-o", "json").stdout)
+    assert any("is not served (schedulerNames: volcano)" in one for one in told["notes"])
+    file.write_text(json.dumps(head | {"namespace": "gangs-2", "leaderElection": {"name": "mine"}}))
+    (told,) = json.loads(muster(runner, "adopt", "team", "--config", str(file), "-o", "json").stdout)
+    assert any("there is no Lease gangs-2/mine" in one for one in told["notes"])
