@@ -76,7 +76,9 @@ def _names(context: Any, incomplete: str, ask: Callable[[Any, str], Awaitable[li
     async def work() -> list[str]:
         async with (
             asyncio.timeout(_PATIENCE),
-            ApiClient.connect(given.get("kubeconfig"), given.get("context"), user_agent="muster-cli") as client,
+            ApiClient.connect(
+                given.get("kubeconfig"), given.get("context"), user_agent="muster-cli", log_refusals=False
+            ) as client,
         ):
             return await ask(client, given.get("namespace") or client.credentials.identity.namespace or "default")
 

@@ -42,7 +42,7 @@ def with_client(kubeconfig: str | None, context: str | None, call: Callable[[Api
     """Run `call` with a client and turn what goes wrong into a message and an exit code."""
 
     async def work() -> int:
-        async with ApiClient.connect(kubeconfig, context, user_agent="muster-cli") as client:
+        async with ApiClient.connect(kubeconfig, context, user_agent="muster-cli", log_refusals=False) as client:
             return await call(client)
 
     try:

@@ -172,6 +172,7 @@ class ApiClient:
         self._free: Pool | None = None
         self._target: tuple[int, Target] | None = None
         self._refresher: asyncio.Task[None] | None = None
+        self.log_refusals = True
         self._missing: dict[tuple[str, ...], float] = {}
 
     @classmethod
@@ -185,12 +186,17 @@ class ApiClient:
         user_agent: str = "muster",
         on_request: RequestHook | None = None,
         pool: int = POOL,
+        log_refusals: bool = True,
     ) -> AsyncIterator[ApiClient]:
-        """Read the configuration and open a client. Raises `AuthError` when there is none that works."""
+        """Read the configuration and open a client. Raises `AuthError` when there is none that works.
+
+        log_refusals: whether a missing right is logged, beside being raised.
+        """
         credentials = await Credentials.load(kubeconfig, context)
         async with cls(
             credentials, qps=qps, burst=burst, user_agent=user_agent, on_request=on_request, pool=pool
         ) as client:
+            client.log_refusals = log_refusals
             yield client
 
     async def __aenter__(self) -> ApiClient:
@@ -316,7 +322,7 @@ class ApiClient:
 
     def _told(self, error: ApiError) -> ApiError:
         """Name a right that is missing, here once for every caller: at most once a minute for each right."""
-        found = _RIGHT.search(error.message) if error.status == 403 else None
+        found = _RIGHT.search(error.message) if self.log_refusals and error.status == 403 else None
         if found is not None and self._missing.get(found.groups(), 0.0) < time.monotonic():
             self._missing[found.groups()] = time.monotonic() + _REMIND
             verb, resource, group = found.groups()

@@ -16,7 +16,8 @@ SAID = '{0} is forbidden: User "ana" cannot list resource "{0}" in API group "{1
 
 def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: ApiError) -> str:
     @asynccontextmanager
-    async def connect(*_: Any, **__: Any) -> AsyncIterator[None]:
+    async def connect(*_: Any, log_refusals: bool, **__: Any) -> AsyncIterator[None]:
+        assert not log_refusals, "a log line on stdout would stand before the objects"
         yield None
 
     async def refused(_: Any) -> int:

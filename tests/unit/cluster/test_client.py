@@ -286,6 +286,11 @@ async def test_a_right_that_is_missing_is_named_once_whoever_asked() -> None:
             for name in ("p", "q"):
                 with pytest.raises(ApiError):
                     await client.post_json(f"/api/v1/namespaces/a/pods/{name}/binding", {})
+        client._missing.clear()
+        client.log_refusals = False  # a command says it itself, and what it prints is read by programs
+        with capture_logs() as kept, pytest.raises(ApiError):
+            await client.post_json("/api/v1/namespaces/b/pods/p/eviction", {})
+        assert kept == []
     (entry,) = [one for one in said if one["event"] == "right_missing"]
     assert (entry["verb"], entry["resource"], entry["group"]) == ("create", "pods/binding", "")
     assert '"p" is forbidden' in entry["problem"]
