@@ -87,7 +87,7 @@ def wished_rules(ask: Ask, domains: Mapping[str, Ids], *, empty: bool) -> tuple[
             case WithinDomain(required=True) if own:
                 confine(meant, np.isin(ids, list(there)))
             case WithinDomain():
-                rules.append(Within(level, hard=wish.required, demands=numbers))
+                rules.append(Within(level, hard=wish.required, demands=numbers, present=tuple(sorted(there))))
             case ApartDomains() if there:
                 rules.append(Cap(level, tuple((number, 1) for number in meant), _left(wish, ids, there)))
             case ApartDomains():

@@ -3,7 +3,9 @@
 Decided here: how many domains there are comes first (those where pods are already, then as many as the answer without
 balance uses), that the numbers in them differ by one at most second; where that cannot be, nearly. Which domains is
 tried, the fullest that suffice first: for one kind of pods sums say which do, for several kinds a limited number of
-choices is given to the searches. Best effort, like all that is only preferred.
+choices is given to the searches. Best effort, like all that is only preferred: the searches for all rules of a problem
+share one allowance of counted work, and when that is spent the best so far stays. What a rule was given is not undone
+for the next one.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from scheduler.placement.problem import (
     AtMostDomains,
     Balanced,
     Infeasible,
+    Lacks,
     Method,
     Placement,
     PlacementProblem,
@@ -32,16 +35,49 @@ from scheduler.placement.problem import (
     all_demands,
 )
 
-Prefer: TypeAlias = Callable[[PlacementProblem, Collection[Method]], Placement | Infeasible]
+Solve: TypeAlias = Callable[[PlacementProblem, Collection[Method]], Placement | Infeasible]
+Prefer: TypeAlias = Callable[[PlacementProblem, Collection[Method], Solve], Placement | Infeasible]
 Ints: TypeAlias = NDArray[np.int64]
 _TRIES = 24
 """So many layouts are given to the searches."""
 _ALL_CHOICES = 64
 """Choices of domains that are all looked at; where there are more, only those of domains that are next in size."""
-_NEARLY = 3
-"""So many sizes of the fullest domain are tried, from the even one on, where pods cannot be even."""
 _EACH = 0.05
 """The solver's own seconds for one layout."""
+_WORK = 30_000
+"""What all layouts of one problem may cost, in steps: a kind looked at on a node that may host it, in vain."""
+_EASY = 20
+"""A search that succeeds at once, or that sums end, costs this much less."""
+_HARD, _SOLVER = 8, 5_000
+"""The exact searches cost so many times as much, and so many steps for the solver's own seconds."""
+
+
+class _Meter:
+    """Solves as long as the allowance lasts; beyond it, everything is beyond the budget. The solver is asked only where
+    that leaves something."""
+
+    def __init__(self, solve: Solve) -> None:
+        self._solve, self._left = solve, _WORK
+
+    def solve(self, problem: PlacementProblem, methods: Collection[Method]) -> Placement | Infeasible:
+        cells = sum(int(np.count_nonzero(kind.cap)) for kind in build(problem).kinds)
+        exact = _HARD * cells + _SOLVER
+        if cells > self._left:
+            return Infeasible(False, "budget", _untold)
+        if exact > self._left:
+            methods = [method for method in methods if method not in ("pattern", "integer")]
+        answer = self._solve(problem, methods)
+        if isinstance(answer, Placement) or answer.cause in ("rules", "bound"):
+            self._left -= cells // _EASY
+        elif answer.cause == "budget" and "integer" in methods:
+            self._left -= exact
+        else:
+            self._left -= cells
+        return answer
+
+
+def _untold() -> Lacks:
+    raise AssertionError("what a layout lacks is not told")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,19 +91,22 @@ class _Layout:
     unit: int
 
 
-def evenly(problem: PlacementProblem, methods: Collection[Method], prefer: Prefer) -> Placement | Infeasible:
+def evenly(
+    problem: PlacementProblem, methods: Collection[Method], solve: Solve, prefer: Prefer
+) -> Placement | Infeasible:
     """Return the answer that keeps what it can of the rules that balance, and of all others what `prefer` keeps."""
     rules: tuple[Rule, ...] = tuple(rule for rule in problem.rules if not isinstance(rule, Balanced))
     balanced = [rule for rule in problem.rules if isinstance(rule, Balanced)]
     few = tuple(Within(rule.level, False, rule.demands) for rule in balanced)
-    answer = prefer(replace(problem, rules=(*rules, *few)), methods)
+    answer = prefer(replace(problem, rules=(*rules, *few)), methods, solve)
+    meter = _Meter(solve)
     for rule in balanced:
         if isinstance(answer, Infeasible):
             break
-        found = _balance(replace(problem, rules=rules), rule, answer, methods, prefer)
-        if found is not None:
-            answer, more = found
-            rules = (*rules, *more)
+        answer = _balance(replace(problem, rules=rules), rule, answer, lambda one: prefer(one, methods, meter.solve))
+        placed = _placed(problem, rule, answer, domain_ids(problem, rule.level))
+        if placed is not None:
+            rules = (*rules, Cap(rule.level, _weights(problem, rule), placed))
     return answer
 
 
@@ -115,51 +154,64 @@ def _unit(problem: PlacementProblem, rule: Balanced) -> int:
     return max(sizes, default=1)
 
 
+def _weights(problem: PlacementProblem, rule: Balanced) -> tuple[tuple[int, int], ...]:
+    return tuple((demand, 1) for demand in all_demands(problem, rule.demands))
+
+
 def _balance(
-    problem: PlacementProblem, rule: Balanced, base: Placement, methods: Collection[Method], prefer: Prefer
-) -> tuple[Placement, tuple[Rule, ...]] | None:
-    """Return a better laid out answer with as many pods, and the rules that make it so; None where `base` is left."""
+    problem: PlacementProblem,
+    rule: Balanced,
+    base: Placement,
+    search: Callable[[PlacementProblem], Placement | Infeasible],
+) -> Placement:
+    """Return a better laid out answer with as many pods, or `base`."""
     ids = domain_ids(problem, rule.level)
     placed = _placed(problem, rule, base, ids)
     if placed is None or not placed.any():
-        return None
+        return base
     present, unit, total = _present(rule, placed.size), _unit(problem, rule), int(placed.sum())
     layout = _Layout(present, _rooms(problem, rule, ids), unit)
     there = tuple(np.flatnonzero(present).tolist())
-    weights = tuple((demand, 1) for demand in all_demands(problem, rule.demands))
+    weights = _weights(problem, rule)
     budget = replace(problem.budget, deterministic_time=min(problem.budget.deterministic_time, _EACH))
     problem = replace(problem, budget=budget)
 
     def tried(*more: Rule) -> Placement | None:
-        answer = prefer(replace(problem, rules=(*problem.rules, *more)), methods)
+        answer = search(replace(problem, rules=(*problem.rules, *more)))
         if isinstance(answer, Infeasible) or answer.total < base.total:
             return None
         return replace(answer, optimal=base.optimal)
 
-    found: tuple[Placement, tuple[Rule, ...]] | None = None
+    best = base
     low, most = _fewest(layout, total), int(np.count_nonzero(placed + present))
     while low < most:
         middle = (low + most) // 2
-        few = AtMostDomains(rule.level, middle, rule.demands, there)
-        answer = tried(few)
+        answer = tried(AtMostDomains(rule.level, middle, rule.demands, there))
         if answer is None:
             low = middle + 1
         else:
-            found, most = (answer, (few,)), middle
-    if is_even(problem, rule, base if found is None else found[0]) or (present % unit).any() or total % unit:
-        return found
+            best, most = answer, middle
+    if is_even(problem, rule, best) or (present % unit).any() or total % unit:
+        return best
     for limits in islice(_targets(layout, total, most), _TRIES):
         answer = tried(Cap(rule.level, weights, limits))
         if answer is not None and is_even(problem, rule, answer):
-            return answer, (Cap(rule.level, weights, limits),)
-    even = -(-(total + int(present.sum())) // most)
+            return answer
     few = AtMostDomains(rule.level, most, rule.demands, there)
-    for limit in range(even, even + _NEARLY):
-        cap = Cap(rule.level, weights, np.maximum(limit - present, 0))
-        answer = tried(few, cap)
-        if answer is not None:
-            return answer, (few, cap)
-    return found
+    lowest, highest = -(-(total + int(present.sum())) // most), _fullest(problem, rule, best, present)
+    while lowest < highest:  # as nearly even as can be
+        middle = (lowest + highest) // 2
+        answer = tried(few, Cap(rule.level, weights, np.maximum(middle - present, 0)))
+        if answer is None:
+            lowest = middle + 1
+        else:
+            best, highest = answer, _fullest(problem, rule, answer, present)
+    return best
+
+
+def _fullest(problem: PlacementProblem, rule: Balanced, placement: Placement, present: Ints) -> int:
+    placed = _placed(problem, rule, placement, domain_ids(problem, rule.level))
+    return 0 if placed is None else int((placed + present)[placed > 0].max(initial=0))
 
 
 def _fewest(layout: _Layout, total: int) -> int:

@@ -122,12 +122,13 @@ class AtMost:
 class Within:
     """All pods of these demands (None: of all) are in one domain of a level; nodes without the label host none.
 
-    Not hard: one domain, else few, when that costs no pod.
+    Not hard: one domain, else few, when that costs no pod; of these `present`, in which such pods are already, first.
     """
 
     level: str
     hard: bool = True
     demands: tuple[int, ...] | None = None
+    present: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 """One-domain rules that are preferred: kept as far as that costs no pod, level by level.
 
 Decided here: all of them are tried first, then all but those of the finest level, and so on; of the level at which that
-succeeds, dropped rules of other demands are taken back as far as a few tries allow. Where the pods cannot be in one
-domain of a level, they are in few: for one kind by the order in which nodes are filled, else by trying small numbers.
+succeeds, dropped rules of other demands are taken back as far as a few tries allow. Where such pods are already, the
+others are sought there before any other domain of that level. Where the pods cannot be in one domain of a level, they
+are in few: for one kind by the order in which nodes are filled, else by trying small numbers.
 Preferring is best effort: only the quick steps are asked, so that it costs about as much as the rules would if hard.
 """
 
@@ -12,12 +13,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+import numpy as np
+
 from scheduler.placement.between import domain_ids
 from scheduler.placement.even import evenly, is_even
 from scheduler.placement.problem import (
     NODE,
     AtMostDomains,
     Balanced,
+    Demand,
     Infeasible,
     Method,
     Placement,
@@ -42,7 +46,7 @@ def kept(problem: PlacementProblem, placement: Placement) -> tuple[int, ...]:
         if isinstance(rule, Within) and not rule.hard:
             nodes = {node for d in all_demands(problem, rule.demands) for node, _ in placement.counts[d]}
             ids = nodes if rule.level == NODE else {int(problem.nodes.domains[rule.level][node]) for node in nodes}
-            if len(ids) <= 1 and -1 not in ids:
+            if len(ids.union(rule.present)) <= 1 and -1 not in ids:
                 found.append(number)
         elif isinstance(rule, Balanced) and is_even(problem, rule, placement):
             found.append(number)
@@ -52,7 +56,7 @@ def kept(problem: PlacementProblem, placement: Placement) -> tuple[int, ...]:
 def preferring(problem: PlacementProblem, methods: Collection[Method], solve: Solve) -> Placement | Infeasible:
     """Return the answer that keeps what it can of the rules that are not hard, and of the balance."""
     if any(isinstance(rule, Balanced) for rule in problem.rules):
-        return evenly(problem, methods, lambda one, allowed: preferring(one, allowed, solve))
+        return evenly(problem, methods, solve, preferring)
     soft = [rule for rule in problem.rules if isinstance(rule, Within) and not rule.hard]
     if not soft:
         return solve(problem, methods)
@@ -63,13 +67,23 @@ def preferring(problem: PlacementProblem, methods: Collection[Method], solve: So
     if isinstance(plain, Infeasible):
         return plain
 
-    def tried(chosen: Sequence[Within], more: tuple[Rule, ...] = ()) -> Placement | None:
-        answer = solve(replace(problem, rules=(*_hardened(problem.rules, chosen), *more)), quick)
+    def tried(chosen: Sequence[Within], more: tuple[Rule, ...] = (), home: Sequence[Within] = ()) -> Placement | None:
+        rules = (*_hardened(problem.rules, chosen), *more)
+        answer = solve(replace(problem, demands=_at_home(problem, home), rules=rules), quick)
         if isinstance(answer, Infeasible) or (plain is not None and answer.total < plain.total):
             return None
         return answer if plain is None else replace(answer, optimal=plain.optimal)
 
-    for level in sorted(set(width.values()), reverse=True):
+    levels = sorted(set(width.values()), reverse=True)
+    for level in levels if any(rule.present for rule in soft) else ():
+        here = [rule for rule in soft if width[rule.level] <= level]
+        wider = [rule for rule in here if width[rule.level] < level]
+        anew = [rule for rule in here if not rule.present]
+        elsewhere = [rule for rule in here if not rule.present or width[rule.level] == level]
+        answer = tried(anew, home=here) or tried(elsewhere, home=wider)
+        if answer is not None:
+            return answer
+    for level in levels:
         chosen = [rule for rule in soft if width[rule.level] <= level]
         answer = tried(chosen)
         if answer is not None:
@@ -87,6 +101,18 @@ def _hardened(rules: tuple[Rule, ...], chosen: Sequence[Within]) -> tuple[Rule, 
         Within(rule.level, True, rule.demands) if isinstance(rule, Within) and id(rule) in chosen_ids else rule
         for rule in rules
     )
+
+
+def _at_home(problem: PlacementProblem, home: Sequence[Within]) -> tuple[Demand, ...]:
+    """Return the demands confined to the domains where pods of theirs are already, for each of these rules."""
+    demands = list(problem.demands)
+    for rule in home:
+        if rule.present:
+            allowed = np.isin(domain_ids(problem, rule.level), rule.present)
+            for number in all_demands(problem, rule.demands):
+                mask = demands[number].mask
+                demands[number] = replace(demands[number], mask=allowed if mask is None else mask & allowed)
+    return tuple(demands)
 
 
 def _taken_back(
@@ -108,12 +134,13 @@ def _taken_back(
 
 
 def _in_few(problem: PlacementProblem, rule: Within, tried: Callable[..., Placement | None]) -> Placement | None:
-    """Return pods of several demands in few domains of the widest level."""
-    several = len(all_demands(problem, rule.demands)) > 1
+    """Return pods of several demands, or that join others, in few domains of the widest level."""
+    several = len(all_demands(problem, rule.demands)) > 1 or rule.present
     if not several or any(isinstance(other, Within) and other.hard and other.demands for other in problem.rules):
         return None
-    for limit in range(2, 2 + _FEW):
-        answer = tried([], (AtMostDomains(rule.level, limit, rule.demands),))
+    least = max(2, len(rule.present))
+    for limit in range(least, least + _FEW):
+        answer = tried([], (AtMostDomains(rule.level, limit, rule.demands, rule.present),))
         if answer is not None:
             return answer
     return None

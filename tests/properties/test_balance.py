@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from scheduler.placement import Balanced, Demand, NodeView, Placement, PlacementProblem, Segments, Within, place
+from scheduler.placement.engine import ALL, _solve
+from scheduler.placement.soft import preferring
 
 SEEDS = int(os.environ.get("MUSTER_SEEDS", "300" if "EXPLORE" in os.environ else "120"))
 SIZES = ((1, 0), (2, 1))
@@ -141,3 +143,51 @@ def test_sub_groups_are_balanced_each_for_itself():
         held = [count for _, count in row]
         assert sum(held) == wanted
         assert max(held) - min(held) <= 1
+
+
+def test_what_a_sub_group_was_given_is_not_undone_for_the_next_one():
+    free = [1, 1, 1, 3, 3, 4]
+    view = NodeView(
+        names=[f"n{number}" for number in range(6)],
+        resources=("gpu",),
+        free=np.array([free], dtype=np.int64),
+        slots=np.full(6, 20, dtype=np.int64),
+        domains={"rack": np.array([0, 0, 0, 1, 2, 3], dtype=np.int32)},
+    )
+    for wanted in ((3, 5), (5, 3), (2, 4), (3, 3)):
+        demands = tuple(Demand(name, np.array([1]), count, count) for name, count in zip("ab", wanted, strict=True))
+        answer = place(PlacementProblem(view, demands, (Balanced("rack", (0,)), Balanced("rack", (1,)))))
+        assert isinstance(answer, Placement)
+        assert answer.kept == (0, 1), wanted
+        racks = [{int(view.domains["rack"][node]) for node, _ in row} for row in answer.counts]
+        assert [len(used) for used in racks] == [1 + (count > 4) for count in wanted], (wanted, racks)
+
+
+def test_several_kinds_on_many_nodes_cost_counted_work_and_end_nearly_even():
+    random = np.random.default_rng(5)
+    racks, per = 100, 20
+    view = NodeView(
+        names=[f"n{number}" for number in range(racks * per)],
+        resources=("gpu",),
+        free=(8 - random.choice([0, 1, 2, 4, 8], (1, racks * per), p=[0.5, 0.125, 0.125, 0.125, 0.125])),
+        slots=np.full(racks * per, 100, dtype=np.int64),
+        domains={"rack": np.repeat(np.arange(racks, dtype=np.int32), per)},
+    )
+    demands = tuple(Demand(f"d{gpu}", np.array([gpu]), 85, 85) for gpu in (1, 2, 4))
+    asked = []
+
+    def counted(problem, methods):
+        answer = _solve(problem, methods)
+        in_vain = not isinstance(answer, Placement) and answer.cause not in ("rules", "bound")
+        asked.append((in_vain, "integer" in methods))
+        return answer
+
+    answer = preferring(PlacementProblem(view, demands, (Balanced("rack"),)), ALL, counted)
+    assert isinstance(answer, Placement)
+    held = [count for count in held_by(view, answer).values() if count]
+    plain = place(PlacementProblem(view, demands, (Within("rack", False),)))
+    before = [count for count in held_by(view, plain).values() if count]
+    assert len(held) <= len(before)
+    assert max(held) - min(held) < max(before) - min(before)
+    assert (True, True) not in asked  # the exact searches
+    assert sum(in_vain for in_vain, _ in asked) <= 3 + 30_000 // (3 * 1000)

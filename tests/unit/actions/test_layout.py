@@ -95,6 +95,45 @@ def test_nobody_waits_for_it() -> None:
     assert held(w) == [1, 3]
 
 
+def preferring_world(wish: TopologyWish, stand: tuple[str, ...], lost: int, *, gone: str = "", **gpus: int) -> World:
+    """A gang of which so many members, the first, are lost (their node too) and have been made again."""
+    w = World(config=with_plugins(["gang", "predicates", "topology"]))
+    w.topology("f", ("block", "block"), ("rack", "rack"))
+    for name, gpu in gpus.items():
+        w.node(name, gpu=gpu, labels={"rack": name[0], "block": "A" if name[0] in "pq" else "B"})
+    group = w.group("g", len(stand), topology=wish)
+    for number, node in enumerate(stand):
+        w.member(group, number, node=node, phase="Running", started=True, since=10.0)
+    w.session()
+    for number in range(lost):
+        w.drop_pod(f"g-{number}")
+    if gone:
+        w.drop_node(gone)
+    w.session(later=1)
+    for number in range(lost):
+        w.pod(f"g-{number}n", shape(gpu=1), group=group.key, index=number)
+    w.session(later=1)
+    return w
+
+
+def test_lost_members_come_home_where_a_rack_is_only_preferred() -> None:
+    for wish in (
+        TopologyWish(name="f", preferred="rack"),
+        TopologyWish(name="f", preferred="rack", required="block"),
+    ):
+        for lost in (1, 2, 3):
+            w = preferring_world(wish, ("p0", "p0", "p1", "p1"), lost, p0=2, p1=2, p2=3, q0=2, q1=1)
+            assert [w.placed[f"g-{one}n"] for one in range(lost)] == ["p0", "p0", "p1"][:lost]
+
+
+def test_where_the_preferred_rack_of_a_gang_is_full_another_of_its_block_is_sought_first() -> None:
+    wish = TopologyWish(name="f", preferred="rack")
+    w = preferring_world(wish, ("p0", "p0", "p1"), 2, gone="p0", p0=2, p1=1, q0=3, s0=2)
+    assert set(w.placed.values()) == {"q0"}, "the rack s is fuller, but in the other block"
+    w = preferring_world(wish, ("p0", "p0", "p1"), 2, gone="p0", p0=2, p1=1, q0=1, s0=2)
+    assert set(w.placed.values()) == {"s0"}, "one rack, else"
+
+
 def test_a_level_that_is_not_there_is_told_where_domains_are_filled_one_after_the_other_too() -> None:
     w = world(4)
     w.member(w.group("g", 1, topology=TopologyWish(packed="nope")), 0)
