@@ -345,7 +345,7 @@ def _owner_kind(where: str, value: object) -> OwnerKindConfig:
     )
 
 
-_KEYS = (
+KEYS = (
     "apiVersion",
     "kind",
     "schedulerNames",
@@ -372,7 +372,7 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
     document without apiVersion that has tiers is read as Volcano's; what has no counterpart is listed in `warnings`.
     """
     volcano = isinstance(document, dict) and "apiVersion" not in document and "tiers" in document
-    raw = _mapping("", document, ("actions", "tiers", "configurations", "metrics") if volcano else _KEYS)
+    raw = _mapping("", document, ("actions", "tiers", "configurations", "metrics") if volcano else KEYS)
     if not volcano and raw:
         if raw.get("apiVersion") != API_VERSION:
             raise ConfigError("apiVersion", f'must be "{API_VERSION}", is {raw.get("apiVersion")!r}')

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import difflib
 import json
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Any
 
 import yaml
@@ -50,10 +52,29 @@ def with_client(kubeconfig: str | None, context: str | None, call: Callable[[Api
         return USAGE
     except ApiError as error:
         complain(str(error))
+        if way := _way_round(error):
+            note(way)
         return NOT_FOUND if error.status == 404 else FAILED
     except RequestFailed as error:
         complain(str(error))
         return UNREACHABLE
+
+
+_CLUSTER_WIDE = re.compile(r'cannot (get|list|watch) resource "([^"]+)" in API group "([^"]*)" at the cluster scope')
+
+
+def _way_round(error: ApiError) -> str:
+    """Return what somebody may do who may not read all of the cluster; "" where that was not what was refused."""
+    refused = _CLUSTER_WIDE.search(error.message) if error.status == HTTPStatus.FORBIDDEN else None
+    if refused is None:
+        return ""
+    verb, resource, group = refused.groups()
+    right = f"{verb} {resource}.{group}" if group else f"{verb} {resource}"
+    return (
+        f"this looks at the whole cluster and needs the right to {right} in all of it: the ClusterRoles view and "
+        "muster-queue-viewer have it; with rights in one namespace: muster get groups -n NAMESPACE, "
+        "muster why NAME -n NAMESPACE"
+    )
 
 
 def emit(rows: Sequence[dict[str, Any]], columns: Sequence[str], output: str, name_key: str = "name") -> None:

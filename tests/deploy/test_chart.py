@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from scheduler.app import load_configuration
+from scheduler.config import KEYS
 from scheduler.io_process import _FIXED
 from tests.controlplane.cluster import ControlPlane
 from tests.deploy import helm
@@ -80,6 +81,16 @@ def test_the_environment_is_given_to_the_process():
         ('config={"namespace":"elsewhere"}', "config.namespace"),
         ('config={"healthAddress":"1.2.3.4:80"}', "config.healthAddress"),
         ("port=80", "port"),
+        ("config=null", "config"),
+        ('config={"leaderElection":null}', "leaderElection"),
+        ('config={"schedulerNames":"muster"}', "schedulerNames"),
+        ('config={"schedulerNames":[]}', "schedulerNames"),
+        ('config={"schedulernames":["muster"]}', "schedulernames"),
+        ('podDisruptionBudget.maxUnavailable="abc"', "maxUnavailable"),
+        ('serviceAccount.name="a b"', "serviceAccount"),
+        ("priorityClass.create=true", "priorityClass"),
+        ('podLabels={"app.kubernetes.io/name":"other"}', "podLabels"),
+        ('extraArgs=["--health-address=0.0.0.0:9"]', "extraArgs"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, named: str):
@@ -88,6 +99,13 @@ def test_a_wrong_value_is_refused_by_name(value: str, named: str):
     )
     assert said.returncode
     assert named in said.stderr
+
+
+def test_the_schema_knows_the_keys_of_a_configuration():
+    schema = json.loads((helm.CHART / "values.schema.json").read_text())
+    assert set(schema["properties"]["config"]["properties"]) == set(KEYS)
+    objects(helm.template("priorityClass.create=true", 'priorityClass.name="muster"', 'podLabels={"team":"a"}'))
+    objects(helm.template('podDisruptionBudget.maxUnavailable="50%"', 'extraArgs=["--scheduler-name","muster"]'))
 
 
 def test_the_rights_are_those_of_config_rbac():
