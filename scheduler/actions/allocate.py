@@ -16,7 +16,7 @@ from collections.abc import Collection
 
 from scheduler.actions.attempt import attempt, attempt_run
 from scheduler.actions.gates import gate
-from scheduler.actions.steps import grow, repairing, take
+from scheduler.actions.steps import grow, repairing, started_elsewhere, take
 from scheduler.actions.turns import Order, in_order
 from scheduler.actions.wants import GROWTH_ROUNDS, waits_for_room, wants
 from scheduler.framework.gangs import is_running, is_starting, needs, startable
@@ -45,7 +45,8 @@ def passes(session: Session, states: list[GroupState]) -> None:
     lost = {key for key in running if key in wants(session) or key in session.verdicts}
     heads = _heads(session, starting)
     _start(session, in_order(session, [*starting.states(), *heads]) if heads else starting)
-    _grow(session, order.only(lambda state: len(state.waiting) > lacking[state.key]), running, lost)
+    more = order.only(lambda state: bool(state.group.subgroups) or len(state.waiting) > lacking[state.key])
+    _grow(session, more, running, lost)
 
 
 # -- who may be placed -----------------------------------------------------------------------------------------------
@@ -112,7 +113,8 @@ def _start(session: Session, order: Order) -> None:
                 attempt_run(session, turn)
             else:
                 state = turn[0]
-                attempt(session, state, startable(state), needs(state), each=False)
+                if not started_elsewhere(session, state):
+                    attempt(session, state, startable(state), needs(state), each=False)
         if strict:
             left = [state for state in turn if state.key in wants(session) or state.key in session.deferred]
             if left:

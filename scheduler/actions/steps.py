@@ -17,7 +17,7 @@ from scheduler.actions.placing import Found, solve
 from scheduler.actions.wants import GROWTH_ROUNDS
 from scheduler.framework.gangs import Needs, by_role, is_running, needs, startable
 from scheduler.framework.session import Session
-from scheduler.framework.subgroups import Step, repairs, singles, units
+from scheduler.framework.subgroups import Step, lacking_of, offered, repairs, singles, units, without_begun
 from scheduler.model.groups import GroupState
 from scheduler.model.parts import make_tree, tree_of
 from scheduler.model.pods import Pod
@@ -39,6 +39,28 @@ def repairing(session: Session, state: GroupState) -> Iterator[Step]:
     pods = by_role(state.waiting, dict(missing.roles), missing.total)
     if pods:
         yield _singly(pods)
+
+
+def started_elsewhere(session: Session, state: GroupState) -> bool:
+    """Place the minimum of a group that never had it, of other parts than the begun ones where these have no room;
+    return whether something was placed."""
+    wanted = needs(state)
+    if not state.placed or not wanted.lacking.minimums:
+        return False
+    others = without_begun(tree_of(state))
+    lacking = lacking_of(others)
+    if others.chosen() is None or not lacking.size:
+        return False
+    least = max(lacking.size, state.group.min_member - state.placed)
+    for step in (
+        Step(startable(state), wanted.total, each=False, lacking=wanted.lacking),
+        Step(offered(others), least, each=False, lacking=lacking),
+    ):
+        if len(step.pods) >= step.total and _start(session, state, step):
+            return True
+        if state.key in session.deferred:
+            return False
+    return False
 
 
 def surplus(session: Session, state: GroupState) -> Iterator[Step]:

@@ -25,7 +25,7 @@ from scheduler.cluster.sharing import Sharing
 from scheduler.cluster.storage import StorageBook
 from scheduler.cluster.tallies import Tallies
 from scheduler.cluster.wiring import Wiring
-from scheduler.model.bindrequest import BindRequest
+from scheduler.model.bindrequest import BindRequest, GangOutcome
 from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.decisions import Place
 from scheduler.model.groups import GroupState, PodGroup
@@ -393,6 +393,7 @@ class Store:
         settled = self._settled.setdefault(request.name, set())
         before = frozenset(settled)
         failed = {outcome.index: outcome for outcome in request.outcomes if outcome.phase in ("Failed", "Unwound")}
+        bound = {outcome.index: outcome for outcome in request.outcomes if outcome.phase == "Bound"}
         for index, gang in enumerate(request.gangs):
             if index in settled:
                 continue
@@ -409,12 +410,7 @@ class Store:
                         self._assume(assignment.uid, assignment.node, request.name)
                 continue
             settled.add(index)
-            self._end(gang.group, request.name)
-            self._end(gang.group, request.session)
-            for source in (request.name, request.session) if gang.steps else ():
-                self.changed = self._storage.release(source, _uids(gang)) or self.changed
-            for assignment in gang.assignments:
-                self._release(assignment.uid)
+            self._settle(request, gang, bound.get(index))
         for outcome in request.outcomes:
             if outcome.index in before or outcome.index not in settled:
                 continue  # said already, or more is to come
@@ -429,6 +425,19 @@ class Store:
                 self._avoid(gang, now)
             for failure in outcome.failures:
                 self._refuse(failure.uid, failure.node, failure.cause, now)
+
+    def _settle(self, request: BindRequest, gang: Place, bound: GangOutcome | None) -> None:
+        """End what a gang of a request held; bound: how it ended, if well."""
+        self._end(gang.group, request.name)
+        self._end(gang.group, request.session)
+        for source in (request.name, request.session) if gang.steps else ():
+            self.changed = self._storage.release(source, _uids(gang)) or self.changed
+        unseen = _bound_uids(gang, bound)
+        for assignment in gang.assignments:
+            if assignment.uid in unseen:  # a watch of pods may lag behind that of requests
+                self._assume(assignment.uid, assignment.node, request.name)
+            else:
+                self._release(assignment.uid)
 
     def _avoid(self, gang: Place, now: float) -> None:
         """Keep a gang from the nodes whose victims did not go in all the time that they had; it may go elsewhere."""
@@ -590,3 +599,10 @@ class Store:
 
 def _uids(place: Place) -> tuple[str, ...]:
     return tuple(assignment.uid for assignment in place.assignments) if place.steps else ()
+
+
+def _bound_uids(gang: Place, outcome: GangOutcome | None) -> frozenset[str]:
+    """Return the members of a gang that were bound, as far as its outcome says."""
+    if outcome is None or outcome.more_failures:
+        return frozenset()
+    return frozenset(one.uid for one in gang.assignments) - {failure.uid for failure in outcome.failures}

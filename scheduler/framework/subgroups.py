@@ -1,9 +1,9 @@
 """What is asked of placement about a gang's sub-groups: which must be completed, which may be chosen, which come later.
 
-Decided here: a part that is begun is completed before others are begun; of the others so many are asked for as the
-minimum lacks, and placement chooses which; parts that nobody needs may be among them, whole or not at all as well. Once
-the minimum stands, further parts start as whole units, and only then come single members above the minimums. Members of
-a part that cannot be completed now are not asked about.
+Decided here: a part that is begun is completed before others are begun, unless it has no room; of the others so many
+are asked for as the minimum lacks, and placement chooses which; parts that nobody needs may be among them, whole or not
+at all as well. Once the minimum stands, further parts start as whole units, and only then come single members above the
+minimums. Members of a part that cannot be completed now are not asked about.
 
 The tree itself is `model.parts`. Pure values; nothing here knows how a placement is found.
 """
@@ -127,6 +127,16 @@ def _spare(part: Part, choices: list[Choice]) -> None:
             choices.append(Choice(fresh, 0))
     for below in part.parts:
         _spare(below, choices)
+
+
+def without_begun(tree: Tree) -> Tree:
+    """Return the tree without the parts that are begun and not whole: what could start in their place."""
+    return replace(tree, parts=_unbegun(tree.parts))
+
+
+def _unbegun(parts: Sequence[Part]) -> tuple[Part, ...]:
+    kept = (part for part in parts if part.parts or not part.started or part.met)
+    return tuple(replace(part, parts=_unbegun(part.parts)) if part.parts else part for part in kept)
 
 
 def _is_fresh(part: Part) -> bool:

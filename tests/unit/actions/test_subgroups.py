@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler.actions.run import Sessions
@@ -457,6 +459,28 @@ def test_a_lost_member_that_has_no_room_does_not_keep_other_parts_from_starting(
     other = {"r0-0": "r1-0", "r1-0": "r0-0"}[home]
     assert w.placed == {"b-0": other, "b-1": other}
     assert told(w, "g").code is Code.RESOURCES
+
+
+@pytest.mark.parametrize(("ran", "minimum"), [(True, 1), (False, 1), (True, 3), (True, 5)])
+def test_a_part_starts_in_place_of_one_that_lost_its_room(ran: bool, minimum: int) -> None:
+    w = racks(world(), (2, 1), (4,))
+    parts = (SubGroup("a", 3, topology=RACK), SubGroup("b", 2, topology=RACK))
+    group = replace(w.group("g", minimum, **tree(*parts, least=1)), was_running=ran)
+    w.set_group(group)
+    for number, node in enumerate(("r0-0", "r0-0", "r0-1")):
+        if ran or number == 2:
+            w.pod(f"a-{number}", shape(gpu=1), namespace="ns", group=group.key, role="a", index=number, node=node)
+    w.session()
+    for number in range(2):
+        if ran:
+            w.drop_pod(f"a-{number}")
+    w.drop_node("r0-0")
+    w.session(later=1)
+    for number in range(2):
+        w.pod(f"a-{number}n", shape(gpu=1), namespace="ns", group=group.key, role="a", index=number)
+    members(w, group, "b", 2)
+    w.session(later=1)
+    assert w.placed == {"b-0": "r1-0", "b-1": "r1-0"}
 
 
 def test_at_most_so_many_racks_counts_those_where_members_run() -> None:

@@ -140,6 +140,19 @@ def test_every_way_in_which_a_request_can_end_frees_the_node(ending: list[feed.E
     assert used(store.snapshot(101), "n1", "example.com/gpu") == 0
 
 
+def test_what_a_request_has_bound_is_charged_until_its_pods_are_seen_on_their_nodes() -> None:
+    """A new leader may have listed pods before they were bound, and the request after that."""
+    gang, failure = place("x", [("p", "n1"), ("q", "n1")]), BindFailure("u-q", "q", "n1", "PodGone")
+    ended = request("r", gang, phase="Bound", outcomes=(GangOutcome(0, "Bound", bound=1, failures=(failure,)),))
+    store = store_with(feed.RequestSet(ended), feed.NodeSet(node("n1")), feed.PodSet(pod("p")), feed.PodSet(pod("q")))
+    store.apply([feed.Synced()], 100)
+    assert used(store.snapshot(100), "n1", "example.com/gpu") == 1, "p is on its way, q is not"
+    store.apply([feed.PodSet(pod("p", node="n1"))], 101)
+    assert used(store.snapshot(101), "n1", "example.com/gpu") == 1
+    store.apply([feed.PodGone("u-p")], 102)
+    assert used(store.snapshot(102), "n1", "example.com/gpu") == 0
+
+
 def test_a_refused_member_is_not_tried_on_that_node_for_a_growing_time() -> None:
     store = store_with(feed.NodeSet(node("n1")), feed.PodSet(pod("p")))
     failed = GangOutcome(0, "Failed", failures=(BindFailure("u-p", "p", "n1", "NodeGone"),))
