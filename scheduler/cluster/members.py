@@ -6,7 +6,7 @@ annotated with a minimum (on the owner or on the pods), else a group of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from scheduler.dialects.registry import DIALECTS
@@ -176,16 +176,17 @@ def group_state(
         and not missing
         and (group.uid in ran or group.was_running or _reached_minimum(group, settled)),
     )
-    left = _left(before, state, {pod.uid for pod in members}) if before is not None else ()
+    left = _left(before, state, members) if before is not None else ()
     return replace(state, left=left) if left else state
 
 
-def _left(before: GroupState, now: GroupState, members: Container[str]) -> tuple[Pod, ...]:
+def _left(before: GroupState, now: GroupState, members: Collection[Pod]) -> tuple[Pod, ...]:
     """Return the members that are gone and whose rank is nobody's, as long as something of the group is placed."""
     if before.group.uid != now.group.uid or not now.ever_ran or not now.placed:
         return ()
+    here = {pod.uid for pod in members}
     former = (pod for pod in (*before.left, *before.failed, *before.terminating, *before.bound) if pod.index >= 0)
-    gone = {(pod.role, pod.part, pod.index): pod for pod in former if pod.node and pod.uid not in members}
+    gone = {(pod.role, pod.part, pod.index): pod for pod in former if pod.node and pod.uid not in here}
     for pod in (*now.bound, *now.assumed, *now.succeeded) if gone else ():
         gone.pop((pod.role, pod.part, pod.index), None)
     return tuple(gone[key] for key in sorted(gone))
