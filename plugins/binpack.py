@@ -30,36 +30,56 @@ def is_resource(name: str) -> bool:
 
 
 class UsedShare:
-    """How much of each node would be used with one more pod of a shape.
+    """How much of each node would be used with one more pod of a shape, in hundredths.
 
-    weights: of the resources for which the defaults do not hold, not negative.
+    weights: of the resources for which the defaults do not hold, not negative. invert: how much would be free.
     """
 
-    def __init__(self, weights: Mapping[str, int]) -> None:
-        self._weights = weights
+    def __init__(self, weights: Mapping[str, int], *, invert: bool = False) -> None:
+        self._weights, self._invert = weights, invert
         self._kept: dict[bytes, _Kept] = {}
 
-    def __call__(self, shape: Shape, view: View) -> NDArray[np.float64]:
-        """Return for each node the weighted mean used share, 0 to 1, of the resources asked for. Not to be changed."""
+    def __call__(self, shape: Shape, view: View) -> NDArray[np.int64]:
+        """Return for each node the weighted mean share of the resources asked for, 0 to 100, rounded. Read only."""
         table, request = view.snapshot.table, view.request(shape)
         rows = request.nonzero()[0]
         weights = [self._weight(table.resources[row]) for row in rows.tolist()]
         free = view.free[rows]
         known = self._kept.pop(request.tobytes(), None)
         if known is None or known.table is not table:
-            shares = _shares(request[rows], free, table.allocatable[rows], weights)
+            shares = self._shares(request[rows], free, table.allocatable[rows], weights)
         else:
             shares = known.shares
             changed = (free != known.free).any(axis=0).nonzero()[0]
             if changed.size:
                 shares = shares.copy()
                 there = table.allocatable[np.ix_(rows, changed)]
-                shares[changed] = _shares(request[rows], free[:, changed], there, weights)
+                shares[changed] = self._shares(request[rows], free[:, changed], there, weights)
         shares.flags.writeable = False
         self._kept[request.tobytes()] = _Kept(table, free, shares)
         if len(self._kept) > _KEPT:
             del self._kept[next(iter(self._kept))]
         return shares
+
+    def _shares(
+        self,
+        request: NDArray[np.int64],
+        free: NDArray[np.int64],
+        allocatable: NDArray[np.int64],
+        weights: Sequence[int],
+    ) -> NDArray[np.int64]:
+        """request, weights: of each resource; free, allocatable: resources by nodes."""
+        total = np.zeros(free.shape[1], dtype=np.float64)
+        for row, weight in enumerate(weights):
+            if weight:
+                share = (free[row] - request[row]) / np.maximum(allocatable[row], 1)
+                np.subtract(1.0, share, out=share)
+                np.maximum(share, 0.0, out=share)
+                np.minimum(share, 1.0, out=share)
+                total += weight * share
+        if sum(weights):
+            total /= sum(weights)
+        return np.rint((1.0 - total if self._invert else total) * 100).astype(np.int64)
 
     def _weight(self, resource: str) -> int:
         return self._weights.get(resource, _DEFAULTS.get(resource, _OTHERS))
@@ -71,22 +91,7 @@ class _Kept:
 
     table: NodeTable
     free: NDArray[np.int64]
-    shares: NDArray[np.float64]
-
-
-def _shares(
-    request: NDArray[np.int64], free: NDArray[np.int64], allocatable: NDArray[np.int64], weights: Sequence[int]
-) -> NDArray[np.float64]:
-    """request, weights: of each resource; free, allocatable: resources by nodes."""
-    total = np.zeros(free.shape[1], dtype=np.float64)
-    for row, weight in enumerate(weights):
-        if weight:
-            share = (free[row] - request[row]) / np.maximum(allocatable[row], 1)
-            np.subtract(1.0, share, out=share)
-            np.maximum(share, 0.0, out=share)
-            np.minimum(share, 1.0, out=share)
-            total += weight * share
-    return total / sum(weights) if sum(weights) else total
+    shares: NDArray[np.int64]
 
 
 class BinPack:
@@ -99,4 +104,4 @@ class BinPack:
 
     def scores_nodes(self, shape: Shape, view: View) -> NDArray[np.int64]:
         """Return 100 times the used share after one more pod."""
-        return np.rint(self._used(shape, view) * 100).astype(np.int64)
+        return self._used(shape, view)

@@ -21,8 +21,9 @@ class Spread:
     spreads = True
 
     def __init__(self, arguments: Arguments) -> None:
-        self._used = UsedShare(arguments.remaining_integers(is_name=is_resource, high=10_000))
+        weights = arguments.remaining_integers(is_name=is_resource, high=10_000)
+        self._free = UsedShare(weights, invert=True)
 
     def scores_nodes(self, shape: Shape, view: View) -> NDArray[np.int64]:
         """Return 100 times the free share after one more pod."""
-        return np.rint((1.0 - self._used(shape, view)) * 100).astype(np.int64)
+        return self._free(shape, view)

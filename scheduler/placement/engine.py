@@ -160,7 +160,7 @@ def _best_segment(instance: Instance, cap: Ints, sums: Ints, total: int) -> int:
         nodes = nodes[best_first(scores[nodes], instance.segments[nodes])]
         held, inside = cap[nodes], instance.segments[nodes]
         taken = np.minimum(np.maximum(total - running(held, inside), 0), held)
-        starts = (np.diff(inside, prepend=-1) != 0).nonzero()[0]  # one for each segment of `able`, in its order
+        starts = np.append(0, (inside[1:] != inside[:-1]).nonzero()[0] + 1)  # one for each of `able`, in its order
         keys.append(-np.add.reduceat(taken * scores[nodes], starts))
     return int(able[np.lexsort(keys)[0]])
 
