@@ -177,7 +177,7 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
         case Within() | AtMostDomains():
             return _domains(problem, rule, on_node)
         case Segments() | AtMostGroups():
-            return (_segments if isinstance(rule, Segments) else _groups)(problem, rule, on_node)
+            return _segments(problem, rule, on_node) if isinstance(rule, Segments) else _groups(problem, rule, on_node)
         case Apart(level, limit, demands_or_all):
             sums: dict[int, int] = {}
             for demand in _of(problem, demands_or_all):
@@ -223,8 +223,8 @@ def _groups(problem: PlacementProblem, rule: AtMostGroups, on_node: list[dict[in
     for domain, group in rule.present:
         before.setdefault(domain, set()).add(group)
     placed: dict[int, set[int]] = {}
-    for number, group in enumerate(rule.groups):
-        for demand in group:
+    for number, demands in enumerate(rule.groups):
+        for demand in demands:
             for node in on_node[demand]:
                 placed.setdefault(_domain(problem, rule.level, node), set()).add(number)
     placed.pop(-1, None)
