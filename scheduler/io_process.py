@@ -327,9 +327,9 @@ class IoProcess:
         for message in messages:
             match message:
                 case feed.Handover():
+                    self._performer.handle(message)
                     if self._tracing is not None:
                         self._tracing.placed(message.session, message.places)
-                    self._performer.handle(message)
                     self._page.handover(message)
                 case feed.SessionDone():
                     self._last_session = time.monotonic()
