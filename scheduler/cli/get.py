@@ -8,7 +8,7 @@ from typing import Any
 from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
 from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, hint, note, timestamp, with_client
-from scheduler.cluster.bindrequests import Assembler
+from scheduler.cluster.assembler import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.dialects.queues import amounts_said
 from scheduler.framework.gangs import membership, not_found
