@@ -13,7 +13,6 @@ its owner, so that it goes with it; only groups with the label `MADE_FOR` are ev
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -26,8 +25,7 @@ from scheduler.cluster import feed
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiError, RequestFailed, path_of
 from scheduler.controllers.kin import Following, Kin
-from scheduler.dialects.membership import MADE_FOR
-from scheduler.dialects.owners import OwnerKind
+from scheduler.dialects.owners import OwnerKind, group_for, group_name, group_spec
 from scheduler.model.groups import PodGroup
 from scheduler.model.owners import Owner, Reference
 from scheduler.model.pods import Pod, Shape
@@ -39,8 +37,6 @@ HOLD = 10.0
 TICK = 0.25
 _FIRST_WAIT, _LAST_WAIT = 0.2, 30.0
 _AT_ONCE = 8
-_NAME = 57
-_API_VERSION = "scheduling.muster.sh/v1alpha1"
 
 
 class Client(Protocol):
@@ -75,11 +71,6 @@ class _Gang:
     gone: bool = False
     attempts: int = 0
     not_before: float = 0.0
-
-
-def group_name(owner: Reference) -> str:
-    """Return the name of the PodGroup that is made for an owner."""
-    return f"{owner.name[:_NAME].rstrip('-.')}-{hashlib.sha256(owner.uid.encode()).hexdigest()[:5]}"
 
 
 class Grouping:
@@ -373,7 +364,7 @@ class Grouping:
                 if group is None and gang.pods and not gang.virtual:
                     await self._create(gang)
                 elif group is not None and _differs(group, owner):
-                    await self._request("changed", "PATCH", group, {"spec": _spec(owner)})
+                    await self._request("changed", "PATCH", group, {"spec": group_spec(owner)})
             if gang is not None:
                 gang.attempts, gang.not_before = 0, 0.0
         except RequestFailed as error:
@@ -393,24 +384,8 @@ class Grouping:
 
     async def _create(self, gang: _Gang) -> None:
         owner = gang.owner
-        spec = _spec(owner)
         first = self._raw[next(iter(gang.pods))][0]
-        if first.preemptible is False:
-            spec["preemptible"] = False
-        reference = owner.reference
-        body = {
-            "apiVersion": _API_VERSION,
-            "kind": "PodGroup",
-            "metadata": {
-                "name": group_name(reference),
-                "namespace": owner.namespace,
-                "labels": {MADE_FOR: owner.uid},
-                "ownerReferences": [
-                    {"apiVersion": reference.api, "kind": reference.kind, "name": reference.name, "uid": reference.uid}
-                ],
-            },
-            "spec": spec,
-        }
+        body = group_for(owner, preemptible=first.preemptible)
         path = path_of("scheduling.muster.sh", "v1alpha1", "podgroups", owner.namespace)
         try:
             await self._client.request("POST", path, body=body)
@@ -421,7 +396,7 @@ class Grouping:
             self._mark(owner.uid)  # it is on its way to us
             return
         self._meter.count("owner_groups", result="made")
-        log.info("group_made", owner=owner.title, group=group_name(reference), minimum=owner.minimum)
+        log.info("group_made", owner=owner.title, group=group_name(owner.reference), minimum=owner.minimum)
 
     async def _request(self, result: str, method: str, group: PodGroup, body: dict[str, Any]) -> None:
         path = path_of("scheduling.muster.sh", "v1alpha1", "podgroups", group.namespace, group.name)
@@ -454,13 +429,6 @@ class Grouping:
 
 def _controller(pod: Pod) -> Reference:
     return Reference(pod.owner_api, pod.owner_kind, pod.owner_name, pod.owner_uid)
-
-
-def _spec(owner: Owner) -> dict[str, Any]:
-    if not owner.shard:
-        return {"minMember": owner.minimum}
-    part = {"name": "replica", "matchLabelKeys": [owner.shard], "minMember": owner.minimum, "minSubGroups": 1}
-    return {"minMember": owner.minimum, "subGroups": [part]}
 
 
 def _differs(group: PodGroup, owner: Owner) -> bool:

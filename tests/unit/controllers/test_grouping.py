@@ -12,9 +12,10 @@ import pytest
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiError, Unreachable
 from scheduler.controllers import grouping, kin
-from scheduler.controllers.grouping import Grouping, group_name
+from scheduler.controllers.grouping import Grouping
 from scheduler.controllers.kin import Following
 from scheduler.dialects import owners
+from scheduler.dialects.owners import group_name
 from scheduler.model.groups import PodGroup
 from scheduler.model.owners import Owner, Reference
 from scheduler.model.pods import Pod, Problem, Shape
