@@ -221,14 +221,10 @@ class IoProcess:
         )
 
     def _group_pods(self) -> Grouping:
-        more = (
-            owners.by_paths(one.group, one.version, one.resource, one.kind, one.minimum)
-            for one in self._config.grouping.owners
-        )
         return Grouping(
             self._cache,
             self._client,
-            owners.with_more(more),
+            owners.configured(self._config.grouping.owners),
             following=lambda kind: watched.following(self._watches, kind),
             may_write=self._may_write,
             meter=self._metrics,

@@ -18,6 +18,7 @@ from scheduler.app import load_configuration
 from scheduler.cli import picture
 from scheduler.cli.findings import Finding, fields_of, has_schema, of_dialects, of_pod_fields, of_references
 from scheduler.cli.get import dialect_of
+from scheduler.cli.kin import OTHERS
 from scheduler.cli.manifests import (
     ANY_CLASS,
     Json,
@@ -29,7 +30,7 @@ from scheduler.cli.manifests import (
     understood,
 )
 from scheduler.cli.output import FAILED, OK, USAGE, complain, emit, note, with_client
-from scheduler.cli.picture import OTHERS, Picture
+from scheduler.cli.picture import Picture
 from scheduler.cli.reading import members_of
 from scheduler.cli.workloads import NotUnderstood, Unusable
 from scheduler.cluster import feed
@@ -81,7 +82,7 @@ def lint(
         return _report(read, _gangs(read, [], settings, None), output, strict=strict)
 
     async def work(client: ApiClient) -> int:
-        known = await picture.events(client, settings.scheduler_names, guess=True)
+        known = await picture.events(client, settings.scheduler_names, guess=True, grouping=settings.grouping)
         classes: dict[str, int] = {}
         for one in known:
             if isinstance(one, feed.PriorityClassSet):

@@ -20,6 +20,7 @@ from scheduler.actions.placing import problem_of
 from scheduler.actions.steps import asked_again
 from scheduler.app import load_configuration
 from scheduler.cli import picture
+from scheduler.cli.kin import OTHERS
 from scheduler.cli.manifests import Understood, added, as_grouped, documents_of
 from scheduler.cli.output import FAILED, NOT_FOUND, OK, USAGE, complain, emit, note, with_client
 from scheduler.cli.workloads import Unusable
@@ -68,7 +69,7 @@ def simulate(
 
     async def work(client: ApiClient) -> int:
         where = question.namespace or client.credentials.identity.namespace or "default"
-        known = await picture.events(client, settings.scheduler_names, guess=True)
+        known = await picture.events(client, settings.scheduler_names, guess=True, grouping=settings.grouping)
         classes: dict[str, int] = {}
         for one in known:
             if isinstance(one, feed.PriorityClassSet):
@@ -115,7 +116,7 @@ def answer(events: list[feed.Event], mine: list[feed.Event], settings: Scheduler
 def _remarks(read: Understood, settings: SchedulerConfiguration) -> Iterator[str]:
     """Yield what is simulated otherwise than it stands in the files."""
     yield from (f"not looked at: {text}" for text in read.unseen)
-    names = Counter(one.pod.scheduler_name or picture.OTHERS for one in read.events if isinstance(one, feed.PodSet))
+    names = Counter(one.pod.scheduler_name or OTHERS for one in read.events if isinstance(one, feed.PodSet))
     for name, count in sorted(names.items()):
         if name not in settings.scheduler_names:
             ours = settings.scheduler_names[0]

@@ -27,7 +27,7 @@ from scheduler.cluster.client import ApiError, RequestFailed, path_of
 from scheduler.controllers.kin import Following, Kin
 from scheduler.dialects.owners import OwnerKind, group_for, group_name, group_spec
 from scheduler.model.groups import PodGroup
-from scheduler.model.owners import Owner, Reference
+from scheduler.model.owners import Owner, Reference, without_object
 from scheduler.model.pods import Pod, Shape
 
 log = structlog.get_logger(__name__)
@@ -191,15 +191,9 @@ class Grouping:
         if owner.problems:  # a group that was made keeps its members and its last number
             group = self._key(owner) if self._made(owner.uid) is not None else ""
             return replace(pod, group=group, problems=(*pod.problems, *owner.problems))
-        if owner.minimum < 2:
-            return pod
-        if not gang.virtual:
-            return replace(pod, group=self._key(owner))
-        uid = owner.uid
-        if owner.shard:
-            uid = f"{uid}.{dict(pod.labels).get(owner.shard, '')}"
-        kind, name = owner.reference.kind, owner.reference.name
-        return replace(pod, owner_kind=kind, owner_name=name, owner_uid=uid, min_member=owner.minimum)
+        if owner.minimum < 2 or gang.virtual:
+            return without_object(pod, owner)
+        return replace(pod, group=self._key(owner))
 
     def _hold(self, pod: Pod) -> bool:
         """Whether a pod must not be shown now: it could be bound, nobody has seen it yet, and something is missing."""

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -263,3 +263,23 @@ def with_more(more: Iterable[OwnerKind]) -> tuple[OwnerKind, ...]:
     """Return the known kinds and more; one of the same resource replaces a known one."""
     found = {(one.group, one.plural): one for one in (*KINDS, *more)}
     return tuple(found.values())
+
+
+class Stated(Protocol):
+    """A kind as a configuration states it; minimum: paths."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def resource(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def minimum(self) -> Iterable[str]: ...
+
+
+def configured(more: Iterable[Stated]) -> tuple[OwnerKind, ...]:
+    """Return the known kinds and those that a configuration states. Raises `ValueError` for a path that is none."""
+    return with_more(by_paths(one.group, one.version, one.resource, one.kind, one.minimum) for one in more)
