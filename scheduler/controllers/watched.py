@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -32,8 +33,18 @@ class _Job:
     above: Reference | None
 
 
+class SeesJobs(Protocol):
+    """Who wants to know what stands above Jobs."""
+
+    def saw_job(self, uid: str, above: Reference | None) -> None:
+        """A Job appeared; above: its controller."""
+
+    def lost_job(self, uid: str) -> None:
+        """A Job is gone."""
+
+
 class _Jobs:
-    def __init__(self, cache: Cache, grouping: Grouping) -> None:
+    def __init__(self, cache: Cache, grouping: SeesJobs) -> None:
         self._groups, self._grouping = cache.groups, grouping
 
     def put(self, job: _Job) -> None:
@@ -68,7 +79,7 @@ def _decode_owner(raw: Raw, api_version: str, kind: OwnerKind) -> Owner:
     return owners.decode(raw, kind, api_version)
 
 
-def jobs(cache: Cache, grouping: Grouping) -> tuple[Callable[[Raw], _Job], _Jobs]:
+def jobs(cache: Cache, grouping: SeesJobs) -> tuple[Callable[[Raw], _Job], _Jobs]:
     """Return how Jobs are decoded and where they go."""
     return _decode_job, _Jobs(cache, grouping)
 

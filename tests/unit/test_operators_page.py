@@ -12,7 +12,7 @@ from scheduler.dialects.owners import KINDS
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "operators.md").read_text()
 SCENARIOS = ROOT / "tests" / "scenarios"
-OF_THE_CONTROLLER = {"OPGBAD", "OPGRES", "OPGCFG", "OPGOFF"}
+OF_THE_CONTROLLER = {"OPGBAD", "OPGRES", "OPGCFG", "OPGOFF", "OPGOUT"}
 
 
 def ids(*names: str) -> set[str]:
