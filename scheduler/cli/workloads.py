@@ -153,6 +153,10 @@ def _numbered(name: str) -> Iterable[str]:
         number += 1
 
 
+def _always(labels: Mapping[str, str]) -> Marks:
+    return lambda _: (labels, _NONE)
+
+
 def _job(body: Json) -> Workload:
     making = _Making(body)
     making.suspended(making.spec)
@@ -168,7 +172,7 @@ def _job(body: Json) -> Workload:
 def _replicas(body: Json) -> Workload:
     making = _Making(body)
     count = making.spec.integer("replicas", 1, 0)
-    making.add(making.spec.object("template"), _numbered(making.name), lambda _: (_NONE, _NONE), count=count)
+    making.add(making.spec.object("template"), _numbered(making.name), _always(_NONE), count=count)
     return making.done()
 
 
@@ -230,7 +234,7 @@ def _ray_cluster(body: Json, path: str = "spec", unseen: Iterable[str] = ()) -> 
         given = spec.object("autoscalerOptions").object("resources").fields
         beside = {"name": "autoscaler", "image": "ray", "resources": given or {"limits": _RAY_AUTOSCALER}}
     template = spec.object("headGroupSpec").object("template")
-    making.add(template, [f"{name}-head"], lambda _: (head, _NONE), count=1, beside=beside)
+    making.add(template, [f"{name}-head"], _always(head), count=1, beside=beside)
     for place, workers in enumerate(spec.objects("workerGroupSpecs")):
         called, count = workers.text("groupName", str(place)), ray_workers(workers)
         if workers.flag("suspend") is True:
@@ -238,7 +242,7 @@ def _ray_cluster(body: Json, path: str = "spec", unseen: Iterable[str] = ()) -> 
             continue
         labels = {**common, "ray.io/node-type": "worker", "ray.io/group": called}
         names = _numbered(f"{name}-{called}-worker")
-        making.add(workers.object("template"), names, lambda _, own=labels: (own, _NONE), count=count)
+        making.add(workers.object("template"), names, _always(labels), count=count)
     return making.done()
 
 
@@ -276,18 +280,19 @@ def _leader_worker_set(body: Json) -> Workload:
     if f"{_LWS}exclusive-topology" in (body["metadata"].get("annotations") or {}):
         making.unseen.append(f"metadata.annotations[{_LWS}exclusive-topology], the affinity that its webhook adds")
 
-    def marks(group: int, worker: int) -> tuple[Json, Json]:
-        found = {f"{_LWS}name": making.name, GROUP_INDEX: str(group), f"{_LWS}worker-index": str(worker)}
-        return found, {f"{_LWS}size": str(size)}
+    def marks(group: int, first: int) -> Marks:
+        own = {f"{_LWS}name": making.name, GROUP_INDEX: str(group)}
+        sizes = {f"{_LWS}size": str(size)}
+        return lambda number: ({**own, f"{_LWS}worker-index": str(first + number)}, sizes)
 
     if not making.room_for(replicas * (1 if late else size), spec.at("replicas")):
         return making.done()
     for group in range(replicas):
         name = f"{making.name}-{group}"
-        making.add(leader, [name], lambda _, at=group: marks(at, 0), count=1)
+        making.add(leader, [name], marks(group, 0), count=1)
         if not late and size > 1:
             names = (f"{name}-{worker}" for worker in range(1, size))
-            making.add(workers, names, lambda number, at=group: marks(at, number + 1), count=size - 1)
+            making.add(workers, names, marks(group, 1), count=size - 1)
         if making.problems:
             break
     return making.done()

@@ -108,8 +108,12 @@ def group_for(owner: Owner, *, preemptible: bool | None) -> dict[str, Any]:
     if preemptible is False:
         spec["preemptible"] = False
     above = {"apiVersion": reference.api, "kind": reference.kind, "name": reference.name, "uid": reference.uid}
-    meta = {"name": group_name(reference), "namespace": owner.namespace, "labels": {MADE_FOR: owner.uid}}
-    meta["ownerReferences"] = [above]
+    meta = {
+        "name": group_name(reference),
+        "namespace": owner.namespace,
+        "labels": {MADE_FOR: owner.uid},
+        "ownerReferences": [above],
+    }
     return {"apiVersion": GROUP_API, "kind": "PodGroup", "metadata": meta, "spec": spec}
 
 
