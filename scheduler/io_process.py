@@ -237,6 +237,7 @@ class IoProcess:
             following=lambda kind: watched.following(self._watches, kind),
             may_write=self._may_write,
             meter=self._metrics,
+            tell=watched.telling(lambda: self._performer.events),
         )
 
     def _read_owners(self) -> dict[str, Any]:

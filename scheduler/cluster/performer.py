@@ -152,10 +152,10 @@ class Performer:
         self._deadline = deadline
         self._volume_time = volume_time
         self._victim_time = victim_time
-        self._events = Events(writer, texts.note, controller=controller, host=host, clock=clock, timer=timer)
+        self.events = Events(writer, texts.note, controller=controller, host=host, clock=clock, timer=timer)
         self._queues = queuestatus.QueueStatuses(writer, cache, dialects, lambda: _now(clock()), timer=timer)
         self._wiring = topologystatus.TopologyStatuses(writer, cache, dialects, lambda: _now(clock()), timer=timer)
-        self._room = RoomNews(writer, cache, self._events, texts, self._condition)
+        self._room = RoomNews(writer, cache, self.events, texts, self._condition)
         self._clock = clock
         self._timer = timer
         self._placing: dict[str, _Placing] = {}
@@ -331,7 +331,7 @@ class Performer:
                 case feed.HyperNodeGone(name=name, dialect=dialect):
                     self._wiring.gone(dialect, name, hypernode=True)
                 case feed.GroupGone(key=key):
-                    self._events.forget(key)
+                    self.events.forget(key)
                     self._why.pop(key, None)
 
     def _request(self, request: BindRequest) -> None:
@@ -384,13 +384,13 @@ class Performer:
                     text = partial(_bound_some, outcome.bound, len(place.assignments))
                 else:
                     text = partial(_bound_gang, bound)
-                self._events.bound(request.session, about, text, redundant=False)
+                self.events.bound(request.session, about, text, redundant=False)
                 continue
             if outcome.more_failures:
                 continue
             for one in bound:
                 about = partial(of_pod, one.namespace, one.pod, one.uid, self._cache.pod(one.uid))
-                self._events.bound(request.session, about, partial(_bound_pod, one), redundant=True)
+                self.events.bound(request.session, about, partial(_bound_pod, one), redundant=True)
 
     def _announce_failure(self, session: str, place: Place, outcome: GangOutcome) -> None:
         """Say why a gang was given up: the first cause that no waiting would change, else the first of all."""
@@ -403,7 +403,7 @@ class Performer:
             about = of_group(group, pod)
         else:
             about = of_pod(place.assignments[0].namespace, told.pod, told.uid, pod)
-        self._events.waits(session, place.group, why.code.value, about, self._texts.pod_message(why))
+        self.events.waits(session, place.group, why.code.value, about, self._texts.pod_message(why))
 
     def _measure(self, place: Place, group: PodGroup | None) -> None:
         """Note how long a group waited for its minimum."""
@@ -490,7 +490,7 @@ class Performer:
 
     def _warn(self, session: str, explain: Explain, about: Regarding) -> None:
         text = self._texts.pod_message(explain.verdict)
-        self._events.waits(session, explain.group, explain.verdict.code.value, about, text)
+        self.events.waits(session, explain.group, explain.verdict.code.value, about, text)
 
     def _waiting(self, uid: str) -> Pod | None:
         """The pod, if it is one that waits for us and is not about to be bound."""

@@ -76,7 +76,8 @@ class _Gang:
 class Grouping:
     """See the module. A sink for pods and, by `owners` and `jobs`, for what stands above them; `run` until cancelled.
 
-    following: how a kind is read. may_write: whether this process leads.
+    following: how a kind is read. may_write: whether this process leads. tell: hears of an owner that has no object for
+    its gang, the scheduler that its pods ask for, and why.
     """
 
     def __init__(
@@ -88,12 +89,13 @@ class Grouping:
         following: Callable[[OwnerKind], Following],
         may_write: Callable[[], bool],
         meter: Meter,
+        tell: Callable[[Owner, str, str], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kinds = tuple(kinds)
         self.kin = Kin(client, self.kinds, following)
         self._cache, self._client, self._meter, self._clock = cache, client, meter, clock
-        self._following, self._may_write = following, may_write
+        self._following, self._may_write, self._tell = following, may_write, tell
         self._raw: dict[str, tuple[Pod, Shape]] = {}
         self._of: dict[str, str] = {}
         self._gangs: dict[str, _Gang] = {}
@@ -418,6 +420,8 @@ class Grouping:
         elif not gang.virtual and self._made(uid) is None:
             gang.virtual = f"no PodGroup can be written for it, so it is a gang without an object: {error}"
             log.warning("group_failed", owner=gang.owner.title, problem=gang.virtual)
+            names = [self._raw[pod][0].scheduler_name for pod in gang.pods if pod in self._raw]
+            self._tell(gang.owner, names[0] if names else "", gang.virtual)
             self._show_all(uid)
 
 

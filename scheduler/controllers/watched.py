@@ -11,6 +11,7 @@ import msgspec
 
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.discovery import Wanted
+from scheduler.cluster.events import Events, Regarding
 from scheduler.cluster.watches import Beside, Watches
 from scheduler.cluster.wire import head
 from scheduler.controllers.grouping import Grouping
@@ -103,3 +104,14 @@ def following(watches: Watches, kind: OwnerKind) -> Following:
     if reflector.synced.is_set():
         return Following.FOLLOWED
     return Following.REFUSED if reflector.settled.is_set() else Following.PENDING
+
+
+def telling(events: Callable[[], Events]) -> Callable[[Owner, str, str], None]:
+    """Return what warns of an owner whose gang has no object, by an event on it."""
+
+    def tell(owner: Owner, scheduler: str, why: str) -> None:
+        one = owner.reference
+        about = Regarding(one.api, one.kind, owner.namespace, one.name, owner.uid, scheduler)
+        events().warn(about, "GroupNotMade", "Grouping", why)
+
+    return tell
