@@ -139,7 +139,8 @@ def workload_of(body: Json) -> Workload | None:
         return None
     versions = _VERSIONS.get((group, kind), ())
     if versions and version not in versions:
-        raise Unusable(f"{kind} {name}: {group} {version} is not read{near(version, versions)}")
+        wish = f"{group} has no version {version}{near(version, versions)}"
+        raise Unusable(f"{kind} {name}: apiVersion: {wish}", [Problem("apiVersion", wish)])
     return make(body)
 
 

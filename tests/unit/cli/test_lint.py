@@ -137,7 +137,9 @@ def test_what_is_wrong_with_the_pods_of_an_operator_is_found(runner: CliRunner) 
     said_of_field = found(runner, text, exits=1)
     assert 'error: RayCluster x: spec.workerGroupSpecs[0].replicas: must be an integer, not "many"' in said_of_field
     text = workload("ray.io/v2", "RayCluster", headGroupSpec=head)
-    assert found(runner, text, exits=1) == ["error: RayCluster x: : RayCluster x: ray.io v2 is not read; valid: v1"]
+    assert found(runner, text, exits=1) == [
+        'error: RayCluster x: apiVersion: ray.io has no version v2; did you mean "v1"?'
+    ]
 
 
 def test_a_job_that_is_no_gang_is_told_and_one_that_cannot_be_read_is_an_error(runner: CliRunner) -> None:

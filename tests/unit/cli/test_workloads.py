@@ -160,7 +160,7 @@ def test_a_job_makes_as_many_pods_as_run_at_once() -> None:
             "Job x: spec.parallelism: must be an integer",
         ),
         ("Job", {}, "batch/v1", "Job x: spec.template: has no pod spec"),
-        ("Job", {"template": TEMPLATE}, "batch/v1beta1", "Job x: batch v1beta1 is not read; valid: v1"),
+        ("Job", {"template": TEMPLATE}, "batch/v1beta1", "Job x: apiVersion: batch has no version v1beta1"),
         ("Deployment", {"replicas": MOST_PODS + 1, "template": TEMPLATE}, "apps/v1", "more than 100000 pods"),
         ("RayCluster", {}, "", "RayCluster x: spec.headGroupSpec.template: has no pod spec"),
         ("JobSet", {"replicatedJobs": [{"replicas": 10**9, **job(1)}]}, "", "more than 100000 pods"),
