@@ -30,7 +30,6 @@ from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.dialects.meta import Undecodable
-from scheduler.dialects.owners import KINDS
 from scheduler.model.pods import Pod
 
 Json = dict[str, Any]
@@ -49,7 +48,6 @@ _WORKLOADS = (
     ("apps", "statefulsets", "StatefulSet"),
     ("apps", "daemonsets", "DaemonSet"),
 )
-_GANGS = frozenset(kind.kind for kind in KINDS)
 _HIDDEN = frozenset({"ReplicaSet"})
 """Owners that stand for another workload of the list."""
 

@@ -9,17 +9,17 @@ from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
 from scheduler.cli.kin import Served
 from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, hint, note, timestamp, with_client
-from scheduler.cluster.bindrequests import Assembler
+from scheduler.cluster.assembler import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.dialects.queues import amounts_said
 from scheduler.framework.gangs import membership, not_found
 from scheduler.framework.queue_tree import QueueTree, build
-from scheduler.framework.shares import GONE
 from scheduler.model.groups import GroupState, PodGroup, said_of_stray
 from scheduler.model.pods import Condition
 from scheduler.model.quantity import format_amount
 from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue, that_counts
 from scheduler.model.resources import add
+from scheduler.model.shares import GONE
 from scheduler.observe.explain import sentence
 
 Row = dict[str, Any]

@@ -23,8 +23,8 @@ from scheduler.cli import reading
 from scheduler.cli.kin import Served
 from scheduler.cli.output import FAILED, USAGE, complain, note, with_client
 from scheduler.cluster import feed
+from scheduler.cluster.assembler import Assembler
 from scheduler.cluster.bindlines import BadRequest
-from scheduler.cluster.bindrequests import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.cluster.store import Store
 from scheduler.config import ConfigError, GroupingConfig, SchedulerConfiguration

@@ -21,12 +21,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from scheduler.model.floorplan import Domain, Picture
 from scheduler.model.quantity import format_amount
 from scheduler.model.queues import WEIGHT_UNIT
+from scheduler.model.shares import Share
 from scheduler.model.verdict import Verdict
 from scheduler.observe import explain
 from scheduler.observe.health import PAGE
 from scheduler.observe.heatmap import LOADS, Box, Text, plan
 from scheduler.web import answers
-from scheduler.web.answers import Answer, Share
+from scheduler.web.answers import GANGS, GUESTS, MEMBERS, NODES, Answer
 
 MAP = 1300.0
 """Pixels to which the heat map is laid out."""
@@ -72,7 +73,8 @@ class Renderer:
         }  # fmt: skip
         self._templates.globals |= {
             "url": url, "gang_url": gang_url, "mark": mark, "bar": bar, "heat": Heat, "bounds": bounds, "LOADS": LOADS,
-            "weight_unit": WEIGHT_UNIT, "domains": domains,
+            "weight_unit": WEIGHT_UNIT, "domains": domains, "GANGS": GANGS, "MEMBERS": MEMBERS, "NODES": NODES,
+            "GUESTS": GUESTS,
         }  # fmt: skip
         for name in self._templates.list_templates():
             self._templates.get_template(name)  # compiled here, beside the loop

@@ -287,6 +287,7 @@ async def test_a_busy_session_process_leaves_the_page_as_it_was_and_says_so(
 
     busy.site = Site(slow, busy.journal, lambda: busy.status)
     await busy.text("/page/gangs")
+    await busy.text("/page/queues/team")
     gate.clear()
     busy.session(later=1.0)
     assert "The session process is busy; this is what it said" in await busy.text("/page/gangs")
@@ -294,9 +295,15 @@ async def test_a_busy_session_process_leaves_the_page_as_it_was_and_says_so(
     for number in range(20):
         assert (await busy.get("/page/nodes", f"q={number}")).status == 503
     assert len(busy.site._asking) == module.ASKED
+    assert "this is what it said" in await busy.text("/page/queues/team")  # known, also where nothing more may be asked
     gate.set()
     await asyncio.sleep(0.05)
     assert "is busy" not in await busy.text("/page/gangs")
+
+
+async def test_an_odd_address_does_not_answer_for_another(busy: House) -> None:
+    assert "n0" in await busy.text("/page/nodes", "in%3Drack=r1")  # no such parameter: all nodes
+    assert ">n0<" not in await busy.text("/page/nodes", "in=rack%3Dr1")
 
 
 async def test_what_the_session_process_cannot_answer_is_said() -> None:
