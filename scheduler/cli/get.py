@@ -7,6 +7,7 @@ from typing import Any
 
 from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
+from scheduler.cli.kin import Served
 from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, hint, note, timestamp, with_client
 from scheduler.cluster.assembler import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
@@ -129,7 +130,9 @@ def dialect_of(group: PodGroup) -> str:
 
 
 async def _groups(client: ApiClient, namespace: str | None) -> list[Row]:
-    pods = [pod for pod, _ in await reading.pods(client, namespace)]
+    settings = load_configuration(None)
+    served = Served(settings.scheduler_names, guess=True, grouping=settings.grouping)
+    pods = [pod for pod, _ in await reading.pods(client, namespace, served)]
     queues = await reading.namespace_queues(client)
     return [
         {
