@@ -22,6 +22,7 @@ from scheduler.cluster import feed
 from scheduler.dialects import core
 from scheduler.dialects.owners import GROUP_API, KINDS, decode, group_for
 from scheduler.dialects.registry import BY_NAME, DIALECTS
+from scheduler.model.pods import Problem
 
 Json = dict[str, Any]
 Classes: TypeAlias = Mapping[str, int]
@@ -105,7 +106,9 @@ def _owning(body: Json, events: list[feed.Event]) -> list[feed.Event]:
         return []
     owner = decode(_raw(body), kind, str(body["apiVersion"]))
     if owner.problems:
-        raise Unusable("; ".join(f"{one.field}: {one.message}" for one in owner.problems), owner.problems)
+        prefix = f"{body['kind']} {owner.reference.name}: "
+        own = [Problem(one.field.removeprefix(prefix), one.message) for one in owner.problems]
+        raise Unusable(f"{prefix}{own[0].field}: {own[0].message}", own)
     loose = [one.pod for one in events if isinstance(one, feed.PodSet) and not (one.pod.group or one.pod.min_member)]
     if owner.minimum < 2 or not loose:
         return []

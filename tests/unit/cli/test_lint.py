@@ -142,6 +142,18 @@ def test_what_is_wrong_with_the_pods_of_an_operator_is_found(runner: CliRunner) 
     ]
 
 
+def test_a_minimum_on_an_owner_counts_and_one_that_is_none_is_named(runner: CliRunner) -> None:
+    roles = {"Worker": {"replicas": 3, "template": template("muster")}}
+    body = yaml.safe_load(workload("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=roles))
+    body["metadata"]["annotations"] = {"scheduling.muster.sh/min-member": "2"}
+    assert "gang default/x (pytorchjob): 3 pods, 2 start together" in told(runner, yaml.safe_dump(body))
+    body["metadata"]["annotations"] = {"scheduling.muster.sh/min-member": "most"}
+    [said] = found(runner, yaml.safe_dump(body), exits=1)
+    assert said.startswith(
+        "error: PyTorchJob x: metadata.annotations[scheduling.muster.sh/min-member]: must be an integer"
+    )
+
+
 def test_a_job_that_is_no_gang_is_told_and_one_that_cannot_be_read_is_an_error(runner: CliRunner) -> None:
     [said] = found(runner, workload("batch/v1", "Job", parallelism=4, template=template("muster")))
     assert said.startswith("warning: Job x: : its 4 pods name no group and start one by one")
