@@ -55,6 +55,7 @@ class Leaving:
         self._cache, self._client, self._meter, self._clock = cache, client, meter, clock
         self._settled, self._may_write = settled, may_write
         self._made: dict[str, PodGroup] = {}
+        self._owner_of: dict[str, str] = {}
         self._raw: dict[str, tuple[Pod, Shape]] = {}
         self._of: dict[str, str] = {}
         self._members: dict[str, dict[str, None]] = {}
@@ -149,14 +150,14 @@ class Leaving:
 
     def watch(self, events: list[feed.Event]) -> None:
         """What the cache tells: groups come and go."""
-        keys = {group.key: owner for owner, group in self._made.items()}
         new = False
         for event in events:
             if isinstance(event, feed.GroupSet) and event.group.made_for:
                 new = new or event.group.made_for not in self._made
                 self._made[event.group.made_for] = event.group
-            elif isinstance(event, feed.GroupGone) and event.key in keys:
-                owner = keys[event.key]
+                self._owner_of[event.group.key] = event.group.made_for
+            elif isinstance(event, feed.GroupGone) and event.key in self._owner_of:
+                owner = self._owner_of.pop(event.key)
                 self._made.pop(owner, None)
                 self._refused.pop(owner, None)
                 members = tuple(self._members.get(owner, ()))
