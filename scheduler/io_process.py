@@ -49,6 +49,7 @@ from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.config_file import ConfigFile
 from scheduler.controllers import watched
 from scheduler.controllers.grouping import Grouping
+from scheduler.controllers.leaving import Leaving
 from scheduler.dialects import owners
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.bindrequest import BindRequest
@@ -157,7 +158,7 @@ class IoProcess:
             )
         )
         self._cache = Cache()
-        self._grouping = self._group_pods() if config.grouping.enabled else None
+        self._grouping = self._group_pods()
         self._watches = Watches(
             self._client,
             self._cache,
@@ -222,25 +223,29 @@ class IoProcess:
             told=self._performer.evicted,
         )
 
-    def _group_pods(self) -> Grouping:
-        more = (
-            owners.by_paths(one.group, one.version, one.resource, one.kind, one.minimum)
-            for one in self._config.grouping.owners
-        )
+    def _group_pods(self) -> Grouping | Leaving:
+        if not self._config.grouping.enabled:
+            return Leaving(
+                self._cache,
+                self._client,
+                settled=lambda: self._watches.all_synced.is_set(),
+                may_write=self._may_write,
+                meter=self._metrics,
+            )
         return Grouping(
             self._cache,
             self._client,
-            owners.with_more(more),
+            owners.configured(self._config.grouping.owners),
             following=lambda kind: watched.following(self._watches, kind),
             may_write=self._may_write,
             meter=self._metrics,
+            tell=watched.telling(lambda: self._performer.events),
         )
 
     def _read_owners(self) -> dict[str, Any]:
         grouping = self._grouping
-        if grouping is None:
-            return {}
-        return {"pods": grouping, "jobs": watched.jobs(self._cache, grouping), "beside": watched.beside(grouping)}
+        found: dict[str, Any] = {"pods": grouping, "jobs": watched.jobs(self._cache, grouping)}
+        return found | ({"beside": watched.beside(grouping)} if isinstance(grouping, Grouping) else {})
 
     def _may_write(self) -> bool:
         return bool(self._leading and self._elector.may_write())
@@ -264,10 +269,9 @@ class IoProcess:
             "lead": self._lead(),
             "ports": self._serve_ports(),
             "reload": self._reload(),
+            "grouping": self._grouping.run(),
         }
-        if self._grouping is not None:
-            self._cache.subscribe(self._grouping.watch)
-            parts["grouping"] = self._grouping.run()
+        self._cache.subscribe(self._grouping.watch)
         if self._stop_event is not None:
             parts["caller"] = self._wait_for_caller(self._stop_event)
         return parts
@@ -294,8 +298,7 @@ class IoProcess:
             self._client.fence = self._may_write
             self._metrics.leading(True)
             self._page.news()
-            if self._grouping is not None:
-                self._grouping.lead()
+            self._grouping.lead()
             group.create_task(self._binder.run(), name="binder")
             self._link.send(feed.Leading(int(self._elector.epoch or 0)))
 
@@ -480,5 +483,5 @@ class IoProcess:
             "badObjects": {f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
             "openBindRequests": self._binder.open_requests,
             "writes": self._writer.backlog(),
-            "grouping": self._grouping.problems if self._grouping is not None else "off",
+            "grouping": self._grouping.problems or ({} if self._config.grouping.enabled else "off"),
         }

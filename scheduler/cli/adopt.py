@@ -21,10 +21,11 @@ import yaml
 from scheduler.app import load_configuration
 from scheduler.cli import reading
 from scheduler.cli.get import dialect_of
-from scheduler.cli.manifests import ANY_CLASS, Unusable, pod_events, templates_of
+from scheduler.cli.kin import OTHERS
+from scheduler.cli.manifests import ANY_CLASS, pod_events, templates_of
 from scheduler.cli.output import FAILED, OK, USAGE, complain, emit, listing, note, table, with_client
-from scheduler.cli.picture import OTHERS
 from scheduler.cli.shipped import NotShipped, shipped
+from scheduler.cli.workloads import Unusable
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.config import ConfigError, SchedulerConfiguration

@@ -152,11 +152,11 @@ class Performer:
         self._deadline = deadline
         self._volume_time = volume_time
         self._victim_time = victim_time
-        self._events = Events(writer, texts.note, controller=controller, host=host, clock=clock, timer=timer)
+        self.events = Events(writer, texts.note, controller=controller, host=host, clock=clock, timer=timer)
         self._queues = queuestatus.QueueStatuses(writer, cache, dialects, lambda: _now(clock()), timer=timer)
         self._wiring = topologystatus.TopologyStatuses(writer, cache, dialects, lambda: _now(clock()), timer=timer)
-        self._announcer = Announcer(cache, self._events, texts, meter, clock)
-        self._room = RoomNews(writer, cache, self._events, texts, self._condition)
+        self._announcer = Announcer(cache, self.events, texts, meter, clock)
+        self._room = RoomNews(writer, cache, self.events, texts, self._condition)
         self._clock = clock
         self._timer = timer
         self._placing: dict[str, _Placing] = {}
@@ -332,7 +332,7 @@ class Performer:
                 case feed.HyperNodeGone(name=name, dialect=dialect):
                     self._wiring.gone(dialect, name, hypernode=True)
                 case feed.GroupGone(key=key):
-                    self._events.forget(key)
+                    self.events.forget(key)
                     self._why.pop(key, None)
 
     def _request(self, request: BindRequest) -> None:
@@ -441,7 +441,7 @@ class Performer:
 
     def _warn(self, session: str, explain: Explain, about: Regarding) -> None:
         text = self._texts.pod_message(explain.verdict)
-        self._events.waits(session, explain.group, explain.verdict.code.value, about, text)
+        self.events.waits(session, explain.group, explain.verdict.code.value, about, text)
 
     def _waiting(self, uid: str) -> Pod | None:
         """The pod, if it is one that waits for us and is not about to be bound."""

@@ -13,7 +13,6 @@ its owner, so that it goes with it; only groups with the label `MADE_FOR` are ev
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -26,10 +25,9 @@ from scheduler.cluster import feed
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiError, RequestFailed, path_of
 from scheduler.controllers.kin import Following, Kin
-from scheduler.dialects.membership import MADE_FOR
-from scheduler.dialects.owners import OwnerKind
+from scheduler.dialects.owners import OwnerKind, group_for, group_name, group_spec
 from scheduler.model.groups import PodGroup
-from scheduler.model.owners import Owner, Reference
+from scheduler.model.owners import Owner, Reference, without_object
 from scheduler.model.pods import Pod, Shape
 
 log = structlog.get_logger(__name__)
@@ -41,8 +39,6 @@ _FIRST_WAIT, _LAST_WAIT = 0.2, 30.0
 _AT_ONCE = 8
 _READS = 64
 """Objects that are read before others have their turn."""
-_NAME = 57
-_API_VERSION = "scheduling.muster.sh/v1alpha1"
 
 
 class Client(Protocol):
@@ -86,15 +82,11 @@ class _Ask:
     since: float
 
 
-def group_name(owner: Reference) -> str:
-    """Return the name of the PodGroup that is made for an owner."""
-    return f"{owner.name[:_NAME].rstrip('-.')}-{hashlib.sha256(owner.uid.encode()).hexdigest()[:5]}"
-
-
 class Grouping:
     """See the module. A sink for pods and, by `owners` and `jobs`, for what stands above them; `run` until cancelled.
 
-    following: how a kind is read. may_write: whether this process leads.
+    following: how a kind is read. may_write: whether this process leads. tell: hears of an owner that has no object for
+    its gang, the scheduler that its pods ask for, and why.
     """
 
     def __init__(
@@ -106,12 +98,13 @@ class Grouping:
         following: Callable[[OwnerKind], Following],
         may_write: Callable[[], bool],
         meter: Meter,
+        tell: Callable[[Owner, str, str], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kinds = tuple(kinds)
         self.kin = Kin(client, self.kinds, following)
         self._cache, self._client, self._meter, self._clock = cache, client, meter, clock
-        self._following, self._may_write = following, may_write
+        self._following, self._may_write, self._tell = following, may_write, tell
         self._raw: dict[str, tuple[Pod, Shape]] = {}
         self._of: dict[str, str] = {}
         self._gangs: dict[str, _Gang] = {}
@@ -211,15 +204,9 @@ class Grouping:
         if owner.problems:  # a group that was made keeps its members and its last number
             group = self._key(owner) if self._made(owner.uid) is not None else ""
             return replace(pod, group=group, problems=(*pod.problems, *owner.problems))
-        if owner.minimum < 2:
-            return pod
-        if not gang.virtual:
-            return replace(pod, group=self._key(owner))
-        uid = owner.uid
-        if owner.shard:
-            uid = f"{uid}.{dict(pod.labels).get(owner.shard, '')}"
-        kind, name = owner.reference.kind, owner.reference.name
-        return replace(pod, owner_kind=kind, owner_name=name, owner_uid=uid, min_member=owner.minimum)
+        if owner.minimum < 2 or gang.virtual:
+            return without_object(pod, owner)
+        return replace(pod, group=self._key(owner))
 
     def _hold(self, pod: Pod) -> bool:
         """Whether a pod must not be shown now: it could be bound, nobody has seen it yet, and something is missing."""
@@ -399,7 +386,7 @@ class Grouping:
                     self._again(uid)
                     return
                 if group is not None and _differs(group, owner):
-                    await self._request("changed", "PATCH", group, {"spec": _spec(owner)})
+                    await self._request("changed", "PATCH", group, {"spec": group_spec(owner)})
             self._failures.pop(uid, None)
         except RequestFailed as error:
             self._failed(uid, gang, error)
@@ -420,24 +407,8 @@ class Grouping:
     async def _create(self, gang: _Gang) -> bool:
         """Create the group of a gang; False: one of that name is there, and not seen yet."""
         owner = gang.owner
-        spec = _spec(owner)
         first = self._raw[next(iter(gang.pods))][0]
-        if first.preemptible is False:
-            spec["preemptible"] = False
-        reference = owner.reference
-        body = {
-            "apiVersion": _API_VERSION,
-            "kind": "PodGroup",
-            "metadata": {
-                "name": group_name(reference),
-                "namespace": owner.namespace,
-                "labels": {MADE_FOR: owner.uid},
-                "ownerReferences": [
-                    {"apiVersion": reference.api, "kind": reference.kind, "name": reference.name, "uid": reference.uid}
-                ],
-            },
-            "spec": spec,
-        }
+        body = group_for(owner, preemptible=first.preemptible)
         path = path_of("scheduling.muster.sh", "v1alpha1", "podgroups", owner.namespace)
         try:
             await self._client.request("POST", path, body=body)
@@ -447,7 +418,7 @@ class Grouping:
                 raise
             return False
         self._meter.count("owner_groups", result="made")
-        log.info("group_made", owner=owner.title, group=group_name(reference), minimum=owner.minimum)
+        log.info("group_made", owner=owner.title, group=group_name(owner.reference), minimum=owner.minimum)
         return True
 
     async def _request(self, result: str, method: str, group: PodGroup, body: dict[str, Any]) -> None:
@@ -476,6 +447,8 @@ class Grouping:
         else:
             gang.virtual = f"no PodGroup can be written for it, so it is a gang without an object: {error}"
             log.warning("group_failed", owner=gang.owner.title, problem=gang.virtual)
+            names = [self._raw[pod][0].scheduler_name for pod in gang.pods if pod in self._raw]
+            self._tell(gang.owner, names[0] if names else "", gang.virtual)
             self._show_all(uid)
 
     def _again(self, uid: str) -> None:
@@ -491,13 +464,6 @@ class Grouping:
 
 def _controller(pod: Pod) -> Reference:
     return Reference(pod.owner_api, pod.owner_kind, pod.owner_name, pod.owner_uid)
-
-
-def _spec(owner: Owner) -> dict[str, Any]:
-    if not owner.shard:
-        return {"minMember": owner.minimum}
-    part = {"name": "replica", "matchLabelKeys": [owner.shard], "minMember": owner.minimum, "minSubGroups": 1}
-    return {"minMember": owner.minimum, "subGroups": [part]}
 
 
 def _differs(group: PodGroup, owner: Owner) -> bool:

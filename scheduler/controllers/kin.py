@@ -101,6 +101,22 @@ class Kin:
                 return found, here
         return found, None
 
+    def chain(self, reference: Reference) -> tuple[list[str], Reference | None]:
+        """Return the uids above a pod with this controller, the lowest first, and what must be read to go on."""
+        uids, here = list[str](), reference
+        while here.uid not in uids:
+            uids.append(here.uid)
+            if (here.group, here.kind) not in BETWEEN:
+                break
+            known = self.jobs if here.uid in self.jobs else self._read
+            if here.uid not in known:
+                return uids, here
+            up = known[here.uid]
+            if up is None:
+                break
+            here = up
+        return uids, None
+
     def watched(self, reference: Reference) -> bool:
         """Whether a reference is to an owner that a watch will show, not to one that is read."""
         return (reference.group, reference.kind) in self._kinds

@@ -19,9 +19,11 @@ from scheduler.framework.session import Session
 from scheduler.framework.shares import standings
 from scheduler.model.groups import GroupState
 from scheduler.model.hints import near
+from scheduler.model.phases import word_of
 from scheduler.model.pods import held_together
 from scheduler.model.resources import Amounts
 from scheduler.model.shares import Standing
+from scheduler.model.verdict import Code
 from scheduler.web import answers
 from scheduler.web.answers import GangRow, QueueRow, Total
 
@@ -77,7 +79,7 @@ class About:
 
     @cached_property
     def phases(self) -> dict[str, str]:
-        """The phase of each group; one of which the session placed something is about to start."""
+        """The phase of each group in the model's words; one of which the session placed something is about to start."""
         session = self.session
         return {
             key: "Scheduling"
@@ -85,6 +87,12 @@ class About:
             else phase_of(state, admitted=key in session.admitted)
             for key, state in session.snapshot.groups.items()
         }
+
+    def word(self, state: GroupState) -> str:
+        """Return the phase of a group in the word that its object's status has for it."""
+        why = self.session.verdicts.get(state.key)
+        kept_out = why is not None and why.code is Code.SUSPENDED
+        return word_of(state.group.dialect, self.phases[state.key], kept_out=kept_out)
 
     def waits(self, state: GroupState) -> bool:
         """Whether something of the group waits, or nothing of it is there yet."""
@@ -120,7 +128,7 @@ class About:
             dialect=group.kind.lower() if group.dialect == "owner" else group.dialect,
             queue=session.queue_of(state),
             priority=state.priority,
-            phase=self.phases[state.key],
+            phase=self.word(state),
             created=group.created,
             minimum=group.min_member,
             existing=state.existing,

@@ -64,7 +64,7 @@ def _overview(about: About, arguments: Arguments) -> Answer:
         totals=every,
         nodes=len(session.table.names),
         barred=int(barred(session).sum()),
-        phases=tuple(sorted(Counter(about.phases.values()).items())),
+        phases=tuple(sorted(Counter(map(about.word, session.snapshot.groups.values())).items())),
         queues=about.queue_rows(tree[:QUEUES], resource),
         many=len(about.standings),
         waiting=tuple(about.row(state) for state in waiting[:FIRST]),

@@ -35,9 +35,10 @@ TURN = 0.002
 """Seconds after which a page that is being made lets others go on."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _PHASES = {
-    "Running": "good", "bound": "good", "Scheduling": "soon", "placed": "soon", "on its way": "soon", "comes": "soon",
-    "Completed": "past", "succeeded": "past", "being deleted": "past",
-    "Degraded": "bad", "Failed": "bad", "failed": "bad", "evicted": "bad",
+    "Running": "good", "bound": "good", "Scheduling": "soon", "Binding": "soon", "placed": "soon", "on its way": "soon",
+    "comes": "soon",
+    "Completed": "past", "Finished": "past", "succeeded": "past", "being deleted": "past",
+    "Degraded": "bad", "Unknown": "bad", "Failed": "bad", "failed": "bad", "evicted": "bad",
 }  # fmt: skip
 _VIEWS: Mapping[str, type[Answer]] = {
     "overview": answers.Overview, "gangs": answers.GangList, "gang": answers.Gang, "queue": answers.QueuePage,

@@ -13,9 +13,10 @@ from structlog.testing import capture_logs
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiError, Unreachable
 from scheduler.controllers import grouping, kin
-from scheduler.controllers.grouping import Grouping, group_name
+from scheduler.controllers.grouping import Grouping
 from scheduler.controllers.kin import Following
 from scheduler.dialects import owners
+from scheduler.dialects.owners import group_name
 from scheduler.model.groups import PodGroup
 from scheduler.model.owners import Owner, Reference
 from scheduler.model.pods import Pod, Problem, Shape
@@ -67,6 +68,7 @@ class World:
     ) -> None:
         self.now, self.leads, self.states = 100.0, leads, states or {}
         self.cache, self.server, self.meter = Cache(), Server(), Meter()
+        self.told: list[tuple[str, str, str]] = []
         self.grouping = Grouping(
             self.cache,
             self.server,
@@ -74,6 +76,7 @@ class World:
             following=lambda kind: self.states.get(kind.kind, Following.FOLLOWED),
             may_write=lambda: self.leads,
             meter=self.meter,
+            tell=lambda owner, scheduler, why: self.told.append((owner.title, scheduler, why)),
             clock=lambda: self.now,
         )
         self.cache.subscribe(self.grouping.watch)
@@ -205,11 +208,14 @@ def test_what_may_not_be_written_is_a_gang_without_an_object_and_told() -> None:
         world = World()
         world.server.refuse["POST"] = ApiError(403, "Forbidden", "podgroups is forbidden")
         world.owner(RAY, 3)
-        world.pod("p", RAY)
+        world.pod("p", RAY, scheduler_name="muster")
         await world.turn(3)
         assert world.shown() == {"p": "owner/ray-uid/3"}
         assert "podgroups is forbidden" in world.grouping.problems["RayCluster a/rc"]
         assert world.meter.counted == ["owner_groups:failed"]
+        [(owner, scheduler, why)] = world.told
+        assert (owner, scheduler) == ("RayCluster a/rc", "muster")
+        assert "podgroups is forbidden" in why
         del world.server.refuse["POST"]
         world.owner(RAY, 4)  # something changed: it is tried again
         await world.turn()

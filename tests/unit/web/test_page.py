@@ -435,4 +435,16 @@ async def test_looking_changes_nothing_that_is_decided() -> None:
 async def test_ages_are_those_of_the_clock(busy: House) -> None:
     text = words(await busy.text("/page/gangs"))
     assert abs(time.time() - busy.world.now) < 60
-    assert "first team Inqueue 0/2 8 example.com/gpu 6m WaitingForQuota" in text
+    assert "first team Admitted 0/2 8 example.com/gpu 6m WaitingForQuota" in text
+
+
+async def test_a_phase_is_told_in_the_word_of_its_object(busy: House) -> None:
+    made = {"of": shape(gpu=4), "queue": "team", "created": busy.world.now - 100}
+    busy.world.gang("theirs", 2, dialect="volcano", **made)
+    busy.world.gang("out", 2, suspended="spec.suspend", **made)
+    busy.session(later=1.0)
+    text = words(await busy.text("/page/gangs"))
+    assert "first team Admitted 0/2" in text
+    assert "out team Suspended 0/2" in text
+    assert "theirs team Inqueue 0/2" in text
+    assert "Inqueue 1" in words(await busy.text("/page/"))
