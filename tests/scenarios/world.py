@@ -22,6 +22,7 @@ from tests.controlplane.rest import ApiError, Rest, resource_path
 from tests.scenarios import reasons
 from tests.scenarios.autoscaler import Autoscaler
 from tests.scenarios.form import (
+    LOADER,
     PRIORITY_CLASSES,
     NodeSpec,
     Scenario,
@@ -149,7 +150,7 @@ class World(Observer):
     def apply(self, text: str) -> None:
         """Create or change every object of a YAML text."""
         text = text.replace("{{ns}}", self.namespace).replace("{{sched}}", self._sched)
-        for obj in yaml.safe_load_all(text):
+        for obj in yaml.load_all(text, LOADER):
             if obj:
                 self.put(obj)
 
