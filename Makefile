@@ -5,6 +5,8 @@ BIN = $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest
 WORKERS ?= 3
 STORY ?= gang
+# Tests start hundreds of processes; without byte code each would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup demo check test test-all unit bench differential chaos soak playground kind clean
 

@@ -69,12 +69,13 @@ TOLD = _told_on_the_real_one()
 
 
 def _waits(plane: str, scenario: Scenario, dialect: str) -> bool:
-    """Whether a story is told by `make test-all` alone: on the real API server all that are not TOLD, and those in a
-    second dialect; on the embedded one only those that are slow."""
-    if scenario.slow or plane == "embedded":
-        return scenario.slow
+    """Whether a story is told by `make test-all` alone: what is slow, on the real API server what is not TOLD, and a
+    second dialect there, of what is decided BY_THE_BRAIN, and where a scheduler is started for it."""
+    if scenario.slow or (plane == "real" and scenario.id not in TOLD):
+        return True
     dialects = [one for one in scenario.dialects if scenario.scheds is None or one in scenario.scheds]
-    return scenario.id not in TOLD or dialect != dialects[crc32(scenario.id.encode()) // 5 % len(dialects)]
+    once = plane == "real" or scenario.file in BY_THE_BRAIN or scenario.config or scenario.lag
+    return bool(once) and dialect != dialects[crc32(scenario.id.encode()) // 5 % len(dialects)]
 
 
 def _cases(plane: str) -> list[Any]:
