@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from plugins.binpack import is_resource, used_share
+from plugins.binpack import UsedShare, is_resource
 from scheduler.framework.protocols import View
 from scheduler.framework.registry import Arguments
 from scheduler.model.pods import Shape
@@ -21,8 +21,9 @@ class Spread:
     spreads = True
 
     def __init__(self, arguments: Arguments) -> None:
-        self._weights = arguments.remaining_integers(is_name=is_resource, high=10_000)
+        weights = arguments.remaining_integers(is_name=is_resource, high=10_000)
+        self._free = UsedShare(weights, invert=True)
 
     def scores_nodes(self, shape: Shape, view: View) -> NDArray[np.int64]:
         """Return 100 times the free share after one more pod."""
-        return np.rint((1.0 - used_share(shape, view, self._weights)) * 100).astype(np.int64)
+        return self._free(shape, view)

@@ -116,10 +116,8 @@ class Topology:
             key = _key(wish, name, level, _at(wish, f"apart[{number}].level"), view)
             if not below:
                 yield ApartDomains(key, most, part)
-            elif most == 1:
-                yield PartsApart(key, below)
             else:
-                raise _Bad(_at(wish, f"apart[{number}].max"), "must be 1 between sub-groups")
+                yield PartsApart(key, below, most)
         if wish.exclusive:
             level = _key(wish, name, wish.exclusive, _at(wish, "exclusive"), view)
             domains, holders = self._claims.beside(level, state) if self._claims is not None else ((), ())

@@ -49,6 +49,7 @@ from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.config_file import ConfigFile
 from scheduler.controllers import watched
 from scheduler.controllers.grouping import Grouping
+from scheduler.controllers.leaving import Leaving
 from scheduler.dialects import owners
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.bindrequest import BindRequest
@@ -145,7 +146,7 @@ class IoProcess:
         config = self._config
         self._metrics, self._tracing = Metrics(), from_environment()
         connection = config.client_connection
-        self._client = client = await stack.enter_async_context(
+        self._client = await stack.enter_async_context(
             self.client_type.connect(
                 self._options.kubeconfig,
                 self._options.context,
@@ -156,37 +157,23 @@ class IoProcess:
                 pool=config.binder.concurrency + POOL_BESIDE_BINDER,
             )
         )
-        self._cache = cache = Cache()
-        self._grouping = self._group_pods() if config.grouping.enabled else None
+        self._cache = Cache()
+        self._grouping = self._group_pods()
         self._watches = Watches(
-            client,
-            cache,
+            self._client,
+            self._cache,
             DIALECTS,
             scheduler_names=config.scheduler_names,
             namespace=config.namespace,
             **self._read_owners(),
         )
-        election = config.leader_election
-        self._elector: Any = (
-            Elector(
-                client,
-                election.namespace or config.namespace,
-                election.name,
-                unique_identity(),
-                election.lease_duration,
-                election.renew_deadline,
-                election.retry_period,
-                floor=lambda: max((request.epoch for request in cache.requests()), default=0),
-            )
-            if election.leader_elect
-            else _AlwaysLeading()
-        )
-        self._writer = Writer(client, self._may_write, self._metrics, pressed=lambda: self._binder.depth > 0)
+        self._elector: Any = self._elect()
+        self._writer = Writer(self._client, self._may_write, self._metrics, pressed=lambda: self._binder.depth > 0)
         self._link = self._start_brain()
         self._page = Page(self._link.send, self._page_status)
         self._performer = Performer(
             self._writer,
-            cache,
+            self._cache,
             BY_NAME,
             explain,
             namespace=config.namespace,
@@ -198,47 +185,67 @@ class IoProcess:
             volume_time=config.binder.volume_timeout,
             victim_time=config.binder.victim_timeout,
         )
-        self._binder = Binder(
-            cache,
-            client,
-            RequestObjects(client, self._watches.assembler, config.namespace),
+        self._binder = self._bind()
+
+    def _elect(self) -> Any:
+        """Make what says whether this process leads."""
+        election = self._config.leader_election
+        if not election.leader_elect:
+            return _AlwaysLeading()
+        return Elector(
+            self._client,
+            election.namespace or self._config.namespace,
+            election.name,
+            unique_identity(),
+            election.lease_duration,
+            election.renew_deadline,
+            election.retry_period,
+            floor=lambda: max((request.epoch for request in self._cache.requests()), default=0),
+        )
+
+    def _bind(self) -> Binder:
+        """Make the binder."""
+        config = self._config.binder
+        volumes = VolumeSettings(time=config.volume_timeout)
+        return Binder(
+            self._cache,
+            self._client,
+            RequestObjects(self._client, self._watches.assembler, self._config.namespace),
             cast(Any, self._elector),  # leading when the binder runs, so that it has an epoch
             settings=Settings(
-                in_flight=config.binder.concurrency,
-                history=config.binder.history,
-                timing=Timing(bind=config.binder.deadline),
+                in_flight=config.concurrency, history=config.history, timing=Timing(bind=config.deadline)
             ),
             observer=self._came_to,
             meter=self._metrics,
-            steps=(
-                VolumeBinding(
-                    cache, client, self._may_write, settings=VolumeSettings(time=config.binder.volume_timeout)
-                ),
-            ),
+            steps=(VolumeBinding(self._cache, self._client, self._may_write, settings=volumes),),
             words=explain,
-            covered=cache.guarded,
+            covered=self._cache.guarded,
             told=self._performer.evicted,
         )
 
-    def _group_pods(self) -> Grouping:
-        more = (
-            owners.by_paths(one.group, one.version, one.resource, one.kind, one.minimum)
-            for one in self._config.grouping.owners
-        )
+    def _group_pods(self) -> Grouping | Leaving:
+        if not self._config.grouping.enabled:
+            return Leaving(
+                self._cache,
+                self._client,
+                settled=lambda: self._watches.all_synced.is_set(),
+                may_write=self._may_write,
+                meter=self._metrics,
+            )
         return Grouping(
             self._cache,
             self._client,
-            owners.with_more(more),
+            owners.configured(self._config.grouping.owners),
             following=lambda kind: watched.following(self._watches, kind),
             may_write=self._may_write,
             meter=self._metrics,
+            tell=watched.telling(lambda: self._performer.events),
         )
 
     def _read_owners(self) -> dict[str, Any]:
         grouping = self._grouping
-        if grouping is None:
-            return {}
-        return {"pods": grouping, "jobs": watched.jobs(self._cache, grouping), "beside": watched.beside(grouping)}
+        found: dict[str, Any] = {"pods": grouping, "jobs": watched.jobs(self._cache, grouping)}
+        return found | ({"beside": watched.beside(grouping)} if isinstance(grouping, Grouping) else {})
 
     def _may_write(self) -> bool:
         return bool(self._leading and self._elector.may_write())
@@ -262,10 +269,9 @@ class IoProcess:
             "lead": self._lead(),
             "ports": self._serve_ports(),
             "reload": self._reload(),
+            "grouping": self._grouping.run(),
         }
-        if self._grouping is not None:
-            self._cache.subscribe(self._grouping.watch)
-            parts["grouping"] = self._grouping.run()
+        self._cache.subscribe(self._grouping.watch)
         if self._stop_event is not None:
             parts["caller"] = self._wait_for_caller(self._stop_event)
         return parts
@@ -292,8 +298,7 @@ class IoProcess:
             self._client.fence = self._may_write
             self._metrics.leading(True)
             self._page.news()
-            if self._grouping is not None:
-                self._grouping.lead()
+            self._grouping.lead()
             group.create_task(self._binder.run(), name="binder")
             self._link.send(feed.Leading(int(self._elector.epoch or 0)))
 
@@ -327,9 +332,9 @@ class IoProcess:
         for message in messages:
             match message:
                 case feed.Handover():
+                    self._performer.handle(message)
                     if self._tracing is not None:
                         self._tracing.placed(message.session, message.places)
-                    self._performer.handle(message)
                     self._page.handover(message)
                 case feed.SessionDone():
                     self._last_session = time.monotonic()
@@ -478,5 +483,5 @@ class IoProcess:
             "badObjects": {f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
             "openBindRequests": self._binder.open_requests,
             "writes": self._writer.backlog(),
-            "grouping": self._grouping.problems if self._grouping is not None else "off",
+            "grouping": self._grouping.problems or ({} if self._config.grouping.enabled else "off"),
         }

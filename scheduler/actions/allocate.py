@@ -16,7 +16,7 @@ from collections.abc import Collection
 
 from scheduler.actions.attempt import attempt, attempt_run
 from scheduler.actions.gates import gate
-from scheduler.actions.steps import grow, repairing, started_elsewhere, take
+from scheduler.actions.steps import grow, repair, started_elsewhere
 from scheduler.actions.turns import Order, in_order
 from scheduler.actions.wants import GROWTH_ROUNDS, waits_for_room, wants
 from scheduler.framework.gangs import is_running, is_starting, needs, startable
@@ -91,8 +91,7 @@ def candidates(session: Session) -> list[GroupState]:
 def _repair(session: Session, order: Order) -> None:
     for state in order.each():
         with session.guard(state):
-            for step in repairing(session, state):
-                take(session, state, step)
+            repair(session, state)
 
 
 def _start(session: Session, order: Order) -> None:

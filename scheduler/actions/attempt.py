@@ -17,7 +17,7 @@ from scheduler.actions.ask import Ask, make_ask
 from scheduler.actions.dealing import deal
 from scheduler.actions.placing import Found, Nothing, solve
 from scheduler.actions.wants import Want, has_to_wait, leave, wants
-from scheduler.framework.gangs import Needs, meant
+from scheduler.framework.gangs import Needs, count_by_role, meant
 from scheduler.framework.session import Session
 from scheduler.model.bindrequest import awaiting
 from scheduler.model.groups import GroupState
@@ -51,7 +51,8 @@ def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Ne
     costlier = _costlier(session, ask, answer)
     if costlier is not None:
         cheapest = meant(pods, wanted)
-        if len(cheapest) == len(pods):
+        there = count_by_role(cheapest)
+        if len(cheapest) == len(pods) or any(there.get(role, 0) < count for role, count in wanted.roles):
             session.reject(state, costlier)
             leave(session, Want(ask, why=costlier))
         else:
@@ -69,9 +70,9 @@ def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Ne
 
 
 def _costlier(session: Session, ask: Ask, answer: Found) -> Verdict | None:
-    """Return which limit says no to what was placed, where that is more than was asked about: of several sub-groups
-    placement may have chosen larger ones."""
-    if not ask.lacking.choices:
+    """Return which limit says no to what was placed, where that is not what was asked about: of several sub-groups, or
+    members of several sizes, placement may have chosen larger ones."""
+    if ask.each:
         return None
     amounts = ask.amounts_of([int(counts.sum()) for _, counts in answer.parts])
     return None if amounts == ask.amounts else session.hooks.allows(ask.state, amounts, session)

@@ -68,8 +68,10 @@ def shortfall(
             rule = f"in multiples of {wish.size} in each {level}"
         case ApartDomains():
             rule = f"with at most {wish.limit} in each {level}"
-        case PartsApart():
+        case PartsApart(limit=1):
             rule = f"with each sub-group in a {level} of its own"
+        case PartsApart():
+            rule = f"with at most {wish.limit} sub-groups in each {level}"
         case EvenDomains():
             rule = f"evenly over each {level}"
         case Barred():

@@ -21,6 +21,7 @@ from scheduler.placement.problem import (
     NODE,
     Apart,
     AtMostDomains,
+    AtMostGroups,
     Balanced,
     Minimum,
     Part,
@@ -122,6 +123,16 @@ def _counts(anchors: Iterable[Anchor], ids: Ids) -> dict[int, int]:
 
 
 def _parted(ask: Ask, wish: PartsApart, ids: Ids, confine: Confine) -> Iterable[Rule]:
+    if wish.limit > 1:
+        groups = tuple(ask.numbers(path) for path in wish.parts)
+        present: list[tuple[int, int]] = []
+        for number, path in enumerate(wish.parts):
+            confine(groups[number], ids >= 0)
+            there = _counts((one for one in ask.anchors if is_under(one.part, path)), ids)
+            present.extend((domain, number) for domain in sorted(there))
+        if any(groups):
+            yield AtMostGroups(level_of(wish.label), wish.limit, groups, tuple(present))
+        return
     for path in wish.parts:
         others = [one for one in ask.anchors if any(is_under(one.part, part) for part in wish.parts if part != path)]
         confine(ask.numbers(path), (ids >= 0) & ~np.isin(ids, list(_counts(others, ids))))

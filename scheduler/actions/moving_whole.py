@@ -67,7 +67,8 @@ def movable(session: Session, ask: Ask) -> Rights | None:
 def move(session: Session, ask: Ask, rights: Rights) -> bool:
     """Place what lost a member anew with all that runs of it, if that has a place; return whether it has."""
     state, (whole,) = ask.state, rights.candidates
-    lost = tuple({pod.uid: pod for step in repairing(session, state) for pod in step.pods}.values())
+    steps = [step for step in repairing(session, state) if not step.roles]
+    lost = tuple({pod.uid: pod for step in steps for pod in step.pods}.values())
     for one in _tries(ask, lost):
         session.work_left -= work_of(session, len(one.goes))
         if _move(session, ask, whole.running, one):

@@ -249,12 +249,11 @@ def gang_of(candidate: Candidate, numbers: tuple[int, ...]) -> RunningGang:
     minimum = running.minimum
     if not candidate.whole and not staying:
         staying, minimum = 1, minimum + 1
-    if not running.roles:
+    if not running.roles and not running.parts:
         return RunningGang(numbers, minimum, (), staying, running.priority, candidate.spare_part)
     chosen = {pod.uid: number for pod, number in zip(candidate.pods, numbers, strict=True)}
     roles = []
-    for role, least in running.roles:
-        members = [pod for pod in running.pods if running.role_of(pod) == role]
+    for _, members, least in running.floors():
         may_go = tuple(chosen[pod.uid] for pod in members if pod.uid in chosen)
         roles.append((may_go, max(0, least - (len(members) - len(may_go)))))
     return RunningGang(numbers, minimum, tuple(roles), staying, running.priority)

@@ -99,12 +99,15 @@ def _spare(session: Session, candidate: Candidate, *, inner: bool) -> tuple[list
     if not pieces:
         return [], []
     limits.append(Budgeted(frozenset(may_go), max(0, len(running.pods) + running.fixed - running.minimum)))
+    for role, least in running.roles:  # of all pieces together
+        mine = [pod.uid for pod in running.pods if pod.role == role]
+        limits.append(Budgeted(frozenset(mine), max(0, len(mine) - least)))
     return [*pieces, *_rest(session, candidate, taken)], limits
 
 
 def _piece(session: Session, candidate: Candidate, pods: tuple[Pod, ...], minimum: int) -> Candidate:
     held = held_together(pods, session.snapshot.shapes)
-    alone = replace(candidate.running, pods=pods, minimum=minimum, roles=(), fixed=0, held=held)
+    alone = replace(candidate.running, pods=pods, minimum=minimum, roles=(), parts=(), fixed=0, held=held)
     return Candidate(alone, pods, spare_part=True)
 
 
@@ -116,11 +119,12 @@ def _rest(session: Session, candidate: Candidate, taken: set[str]) -> Iterator[C
         return
     kept = tuple(pod for pod in running.pods if pod.uid not in taken)
     there = {pod.part for pod in kept}
-    roles = tuple((path, least) for path, least in running.roles if path in there)
-    least = min(len(kept), sum(least for _, least in roles))
+    parts = tuple((path, least) for path, least in running.parts if path in there)
+    least = min(len(kept), sum(least for _, least in parts))
     if len(kept) > least:
         held = held_together(kept, session.snapshot.shapes)
-        yield Candidate(replace(running, pods=kept, minimum=least, roles=roles, held=held), pods, whole=False)
+        rest = replace(running, pods=kept, minimum=least, roles=(), parts=parts, held=held)
+        yield Candidate(rest, pods, whole=False)
 
 
 def _levels(parts: Sequence[Part], least: int, *, inner: bool) -> Iterator[_Level]:

@@ -15,9 +15,9 @@ from scheduler.actions.attempt import attempt, defers, perform
 from scheduler.actions.gates import gate
 from scheduler.actions.placing import Found, solve
 from scheduler.actions.wants import GROWTH_ROUNDS
-from scheduler.framework.gangs import Needs, by_role, is_running, needs, startable
+from scheduler.framework.gangs import Needs, by_role, is_running, needs, roles_lacking, startable
 from scheduler.framework.session import Session
-from scheduler.framework.subgroups import Step, lacking_of, offered, repairs, singles, units, without_begun
+from scheduler.framework.subgroups import Step, at_once, lacking_of, offered, repairs, singles, units, without_begun
 from scheduler.model.groups import GroupState
 from scheduler.model.parts import make_tree, tree_of
 from scheduler.model.pods import Pod
@@ -33,12 +33,32 @@ def placed_of(session: Session, state: GroupState) -> dict[str, str]:
 def repairing(session: Session, state: GroupState) -> Iterator[Step]:
     """Yield what brings a running group back to its minimum."""
     if state.group.subgroups:
-        yield from repairs(state, placed_of(session, state))
+        placed = placed_of(session, state)
+        yield from repairs(state, placed, dict(roles_lacking(state, placed)))
+        step = _at_once(session, state)  # of roles that only further parts have
+        if step is not None:
+            yield step
         return
     missing = needs(state)
     pods = by_role(state.waiting, dict(missing.roles), missing.total)
     if pods:
         yield _singly(pods)
+
+
+def _at_once(session: Session, state: GroupState) -> Step | None:
+    placed = placed_of(session, state)
+    roles = roles_lacking(state, placed)
+    return at_once(state, placed, roles) if roles and state.group.subgroups else None
+
+
+def repair(session: Session, state: GroupState) -> None:
+    """Bring a running group back to its minimum: minimums of roles and sub-groups together, where they cross, else as
+    much as has room; note what has none."""
+    step = _at_once(session, state)
+    if step is not None:
+        _start(session, state, step)
+    for part in repairing(session, state):
+        take(session, state, part)
 
 
 def started_elsewhere(session: Session, state: GroupState) -> bool:
@@ -51,10 +71,10 @@ def started_elsewhere(session: Session, state: GroupState) -> bool:
     lacking = lacking_of(others)
     if others.chosen() is None or not lacking.size:
         return False
-    least = max(lacking.size, state.group.min_member - state.placed)
+    least = max(lacking.size, state.group.min_member - state.placed, sum(count for _, count in wanted.roles))
     for step in (
-        Step(startable(state), wanted.total, each=False, lacking=wanted.lacking),
-        Step(offered(others), least, each=False, lacking=lacking),
+        Step(startable(state), wanted.total, each=False, lacking=wanted.lacking, roles=wanted.roles),
+        Step(offered(others), least, each=False, lacking=lacking, roles=wanted.roles),
     ):
         if len(step.pods) >= step.total and _start(session, state, step):
             return True
@@ -108,7 +128,7 @@ def asked_again(session: Session, state: GroupState) -> Ask | Verdict | None:
 
 def needs_of(step: Step) -> Needs:
     """Return what a step wants."""
-    return Needs(step.total, lacking=step.lacking)
+    return Needs(step.total, step.roles, step.lacking)
 
 
 def take(session: Session, state: GroupState, step: Step) -> None:

@@ -21,15 +21,15 @@ import yaml
 from scheduler.app import load_configuration
 from scheduler.cli import reading
 from scheduler.cli.get import dialect_of
-from scheduler.cli.manifests import ANY_CLASS, Unusable, pod_events, templates_of
+from scheduler.cli.kin import OTHERS
+from scheduler.cli.manifests import ANY_CLASS, pod_events, templates_of
 from scheduler.cli.output import FAILED, OK, USAGE, complain, emit, listing, note, table, with_client
-from scheduler.cli.picture import OTHERS
 from scheduler.cli.shipped import NotShipped, shipped
+from scheduler.cli.workloads import Unusable
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.config import ConfigError, SchedulerConfiguration
 from scheduler.dialects.meta import Undecodable
-from scheduler.dialects.owners import KINDS
 from scheduler.model.pods import Pod
 
 Json = dict[str, Any]
@@ -48,7 +48,6 @@ _WORKLOADS = (
     ("apps", "statefulsets", "StatefulSet"),
     ("apps", "daemonsets", "DaemonSet"),
 )
-_GANGS = frozenset(kind.kind for kind in KINDS)
 _HIDDEN = frozenset({"ReplicaSet"})
 """Owners that stand for another workload of the list."""
 

@@ -8,7 +8,7 @@ a value does not have its type, it is an error. Of pods the names of fields are 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -126,9 +126,9 @@ def of_dialects(body: Json) -> str:
     return ""
 
 
-def of_references(name: str, body: Json) -> Iterator[Finding]:
-    """Yield pods that name groups of several APIs: only one of them counts."""
-    for path, pod in _pods(body):
+def of_references(name: str, pods: Mapping[str, Json]) -> Iterator[Finding]:
+    """Yield pods that name groups of several APIs: only one of them counts. pods: by the path of their template."""
+    for path, pod in pods.items():
         meta = pod.get("metadata") if isinstance(pod.get("metadata"), dict) else {}
         named = [
             (key, marks[key])
@@ -142,12 +142,4 @@ def of_references(name: str, body: Json) -> Iterator[Finding]:
         if len({key for key, _ in named}) > 1:
             others = ", ".join(f"{key}={value}" for key, value in named[1:])
             text = f"names groups of several APIs; {named[0][0]}={named[0][1]} counts, not {others}"
-            yield Finding("warning", name, path, text)
-
-
-def _pods(body: Json) -> Iterator[tuple[str, Json]]:
-    if body["kind"] == "Pod":
-        yield "metadata", body
-    template = body.get("spec", {}).get("template")
-    if isinstance(template, dict):
-        yield "spec.template.metadata", template
+            yield Finding("warning", name, f"{path}.metadata".lstrip("."), text)

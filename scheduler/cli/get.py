@@ -7,18 +7,21 @@ from typing import Any
 
 from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
+from scheduler.cli.kin import Served
 from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, hint, note, timestamp, with_client
-from scheduler.cluster.bindrequests import Assembler
+from scheduler.cluster.assembler import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.dialects.queues import amounts_said
 from scheduler.framework.gangs import membership, not_found
 from scheduler.framework.queue_tree import QueueTree, build
-from scheduler.framework.shares import GONE
 from scheduler.model.groups import GroupState, PodGroup, said_of_stray
+from scheduler.model.phases import word_of
 from scheduler.model.pods import Condition
 from scheduler.model.quantity import format_amount
 from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue, that_counts
 from scheduler.model.resources import add
+from scheduler.model.shares import GONE
+from scheduler.model.verdict import Code
 from scheduler.observe.explain import sentence
 
 Row = dict[str, Any]
@@ -109,10 +112,13 @@ def _said(condition: Condition) -> str:
 
 
 def phase_of(state: GroupState) -> str:
-    """Return the phase that the object says; for a group without one, what its members amount to."""
+    """Return the phase in the word of its object's status; for a group without one, what its members amount to."""
     group = state.group
+    if state.missing_object:
+        return "Missing"
     if group.phase or group.has_object:
-        return "Missing" if state.missing_object else group.phase or "Pending"
+        kept_out = any(one.status == "False" and one.reason == Code.SUSPENDED for one in group.conditions)
+        return word_of(group.dialect, group.phase or "Pending", kept_out=kept_out)
     if state.waiting or state.gated:
         return "Running" if state.ever_ran else "Pending"
     return "Running" if state.bound or state.assumed else "Completed"
@@ -124,7 +130,9 @@ def dialect_of(group: PodGroup) -> str:
 
 
 async def _groups(client: ApiClient, namespace: str | None) -> list[Row]:
-    pods = [pod for pod, _ in await reading.pods(client, namespace)]
+    settings = load_configuration(None)
+    served = Served(settings.scheduler_names, guess=True, grouping=settings.grouping)
+    pods = [pod for pod, _ in await reading.pods(client, namespace, served)]
     queues = await reading.namespace_queues(client)
     return [
         {

@@ -18,19 +18,21 @@ from scheduler.app import load_configuration
 from scheduler.cli import picture
 from scheduler.cli.findings import Finding, fields_of, has_schema, of_dialects, of_pod_fields, of_references
 from scheduler.cli.get import dialect_of
+from scheduler.cli.kin import OTHERS
 from scheduler.cli.manifests import (
     ANY_CLASS,
     Json,
-    Unusable,
+    as_grouped,
     complete,
     documents_of,
-    events_of,
     pod_events,
     templates_of,
+    understood,
 )
 from scheduler.cli.output import FAILED, OK, USAGE, complain, emit, note, with_client
-from scheduler.cli.picture import OTHERS, Picture
+from scheduler.cli.picture import Picture
 from scheduler.cli.reading import members_of
+from scheduler.cli.workloads import NotUnderstood, Unusable
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient
 from scheduler.cluster.store import Store
@@ -80,7 +82,7 @@ def lint(
         return _report(read, _gangs(read, [], settings, None), output, strict=strict)
 
     async def work(client: ApiClient) -> int:
-        known = await picture.events(client, settings.scheduler_names, guess=True)
+        known = await picture.events(client, settings.scheduler_names, guess=True, grouping=settings.grouping)
         classes: dict[str, int] = {}
         for one in known:
             if isinstance(one, feed.PriorityClassSet):
@@ -117,37 +119,59 @@ def _read(documents: list[Json], namespace: str, classes: Mapping[str, int]) -> 
 
 def _read_one(read: _Read, name: str, body: Json, classes: Mapping[str, int], number: int) -> None:
     try:
-        events = events_of(body, classes)
+        found = understood(body, classes)
     except Undecodable as error:
         read.findings.append(Finding("error", name, "", str(error)))
         return
+    except NotUnderstood as error:
+        _read_templates(read, name, body, classes, number, str(error))
+        return
     except Unusable as error:
-        templates = list(templates_of(body, number))
-        if not templates:
-            reason = str(error)
-            known = of_dialects(body)
-            if known:
-                read.findings.append(Finding("error", name, "apiVersion", known))
-            elif "are simulated" in reason:
-                read.unseen.append(name)
-            else:
-                read.findings.append(Finding("error", name, "", reason))
-            return
-        events = []
-        for path, pod in templates:
-            read.findings += [Finding("warning", name, f"{path}.{one}", text) for one, text in of_pod_fields(pod)]
-            try:
-                made = pod_events(pod, classes)
-            except (Unusable, Undecodable) as wrong:
-                read.findings.append(Finding("error", name, path, str(wrong)))
-                continue
-            events += made
-            read.partial |= {one.pod.group for one in made if isinstance(one, feed.PodSet) and one.pod.group}
-    for one in events:
-        for problem in _problems(one):
-            read.findings.append(Finding("error", name, problem.field, problem.message))
-    read.findings += of_references(name, body)
-    read.events += events
+        wrong = [Finding("error", name, one.field, one.message) for one in error.problems]
+        read.findings += wrong or [Finding("error", name, "", str(error))]
+        return
+    shown = {path: pod for path, pod in found.pods if path not in ("", "spec.template")}  # those are looked at already
+    for path, pod in shown.items():
+        read.findings += [Finding("warning", name, f"{path}.{one}", text) for one, text in of_pod_fields(pod)]
+    for one in found.events:
+        read.findings += [Finding("error", name, problem.field, problem.message) for problem in _problems(one)]
+    read.findings += of_references(name, dict(found.pods))
+    read.findings += _of_loose(name, body, found.events)
+    read.unseen += found.unseen
+    read.events += found.events
+
+
+def _of_loose(name: str, body: Json, events: list[feed.Event]) -> Iterator[Finding]:
+    """Yield what there is to say of a Job whose pods start one by one."""
+    pods = [one.pod for one in events if isinstance(one, feed.PodSet)]
+    grouped = any(isinstance(one, feed.GroupSet) for one in events)
+    if body["kind"] == "Job" and len(pods) > 1 and not grouped and not any(pod.group or pod.min_member for pod in pods):
+        wish = "annotate it with scheduling.muster.sh/min-member if they are a gang"
+        yield Finding("warning", name, "", f"its {len(pods)} pods name no group and start one by one; {wish}")
+
+
+def _read_templates(
+    read: _Read, name: str, body: Json, classes: Mapping[str, int], number: int, reason: str
+) -> None:  # fmt: skip
+    """Read an object of which only its templates say something."""
+    templates = list(templates_of(body, number))
+    known = of_dialects(body)
+    if not templates:
+        if known:
+            read.findings.append(Finding("error", name, "apiVersion", known))
+        else:
+            read.unseen.append(reason)
+        return
+    for path, pod in templates:
+        read.findings += [Finding("warning", name, f"{path}.{one}", text) for one, text in of_pod_fields(pod)]
+        try:
+            made = pod_events(pod, classes)
+        except (Unusable, Undecodable) as wrong:
+            read.findings.append(Finding("error", name, path, str(wrong)))
+            continue
+        read.partial |= {one.pod.group for one in made if isinstance(one, feed.PodSet) and one.pod.group}
+        read.events += made
+    read.findings += of_references(name, dict(templates))
 
 
 def _called(document: Json) -> str:
@@ -181,13 +205,14 @@ def _gangs(
     marked: namespaces in which a policy of the cluster names the scheduler; None: the cluster is not looked at.
     """
     store = Store()
-    store.apply([*known, *read.events, feed.Synced()], 0.0)
+    mine = as_grouped(read.events, grouping=settings.grouping.enabled)
+    store.apply([*known, *mine, feed.Synced()], 0.0)
     snapshot = store.snapshot(0.0, owners=True)
     session = Picture(snapshot, settings).session()
     if marked is not None:
         lineup(session)  # so that whoever cannot be placed has a verdict
     uids = {one.pod.uid for one in read.events if isinstance(one, feed.PodSet)}
-    keys = {one.group.key for one in read.events if isinstance(one, feed.GroupSet)}
+    keys = {one.group.key for one in mine if isinstance(one, feed.GroupSet)}
     queues = {one.queue.name for one in read.events if isinstance(one, feed.QueueSet)}
     gangs = []
     for key, state in snapshot.groups.items():

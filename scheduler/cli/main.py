@@ -1,9 +1,7 @@
 """The commands, their options and exit codes; what they do lives in the modules beside this one and in app.
 
 Exit codes: 0 done; 1 it failed (message on stderr); 2 wrong usage or configuration; 3 the object was not found; 4 the
-API server could not be reached.
-
-One module, though long: it is the table of what can be typed.
+API server could not be reached. What can be typed behind `config` is in `main_config`.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scheduler.cli.main_config import config_app
 from scheduler.cli.options import (
     AllNamespaces,
     ConfigFile,
@@ -51,7 +50,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-config_app = typer.Typer(help="Work with configuration files.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 
 
@@ -428,38 +426,6 @@ def replay(
     from scheduler.cli.snapshots import run_again
 
     raise typer.Exit(run_again(file, config, output.value))
-
-
-@config_app.command("check")
-def config_check(
-    file: Annotated[Path, typer.Argument(help="A SchedulerConfiguration or Volcano's scheduler.conf.")],
-) -> None:
-    """Check a configuration file; exit 2 with the path of the key that is wrong."""
-    from scheduler.cli.settings import check
-
-    raise typer.Exit(check(file))
-
-
-@config_app.command("show")
-def config_show(
-    file: Annotated[Path | None, typer.Argument(help="A configuration; without it the defaults.")] = None,
-    output: Annotated[Data, typer.Option("--output", "-o", help="yaml: a file; json: by path.")] = Data.YAML,
-) -> None:
-    """Print everything that holds with a configuration, each value with where it comes from."""
-    from scheduler.cli.settings import show
-
-    raise typer.Exit(show(file, output.value))
-
-
-@config_app.command("diff")
-def config_diff(
-    first: Annotated[Path, typer.Argument(help="A configuration; alone it is compared with the defaults.")],
-    second: Annotated[Path | None, typer.Argument(help="Another one.")] = None,
-) -> None:
-    """Print in what two configurations differ; exit 1 where they do."""
-    from scheduler.cli.settings import diff
-
-    raise typer.Exit(diff(first, second))
 
 
 @app.command()

@@ -1,7 +1,8 @@
 """Objects of manifests as the events that they would be in a cluster, for what is asked before anything is created.
 
-Decided here: which kinds are understood, which pods a Job or a Deployment would make of its template, and what the API
-server would have filled in: metadata, priorities, requests where there are limits.
+Decided here: which kinds are understood, and what the API server would have filled in: metadata, priorities, requests
+where there are limits. Pods of a workload that name no group are the gang of their owner, as the grouping controller
+would have it. Which pods a workload makes: `workloads`.
 """
 
 from __future__ import annotations
@@ -10,20 +11,22 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
 
+from scheduler.cli.workloads import NotUnderstood, Unusable, workload_of
 from scheduler.cluster import feed
 from scheduler.dialects import core
-from scheduler.dialects.registry import DIALECTS
+from scheduler.dialects.owners import GROUP_API, KINDS, decode, group_for
+from scheduler.dialects.registry import BY_NAME, DIALECTS
 
 Json = dict[str, Any]
 Classes: TypeAlias = Mapping[str, int]
 """The value of each priority class; that of "" is the default."""
-_MOST_PODS = 100_000
+_OWNERS = {(one.group, one.kind): one for one in KINDS}
 
 
 class _AnyClass(dict[str, int]):
@@ -35,8 +38,13 @@ ANY_CLASS: Classes = _AnyClass()
 """Every priority class exists: where nobody can tell, or somebody has checked."""
 
 
-class Unusable(ValueError):
-    """An object of a file that cannot be understood; the message names it."""
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """One object. pods: path of the template, and a pod of it as JSON. unseen: what there will be besides, in words."""
+
+    events: list[feed.Event]
+    pods: tuple[tuple[str, Json], ...] = ()
+    unseen: tuple[str, ...] = ()
 
 
 def documents_of(files: Iterable[Path]) -> Iterator[Json]:
@@ -54,36 +62,58 @@ def documents_of(files: Iterable[Path]) -> Iterator[Json]:
             raise Unusable(f"{file}: {error}") from error
 
 
-def added(documents: list[Json], namespace: str, classes: Classes) -> list[feed.Event]:
-    """Return the objects as events: groups, queues, topologies, pods, and the pods of Jobs and Deployments.
+def added(documents: list[Json], namespace: str, classes: Classes) -> Understood:
+    """Return the objects as events: groups, queues, topologies, pods, and the pods of workloads.
 
     classes: the value of each priority class, that of "" is the default. Raises `Unusable` for another kind,
     `Undecodable` for what cannot be read.
     """
-    return [
-        event for number, one in enumerate(documents) for event in events_of(complete(one, namespace, number), classes)
-    ]
+    found = [understood(complete(one, namespace, number), classes) for number, one in enumerate(documents)]
+    return Understood(
+        [event for one in found for event in one.events],
+        tuple(pod for one in found for pod in one.pods),
+        tuple(text for one in found for text in one.unseen),
+    )
 
 
-def events_of(body: Json, classes: Classes) -> list[feed.Event]:
-    """Return one object, completed, as events. Raises as `added`."""
+def understood(body: Json, classes: Classes) -> Understood:
+    """Return one object, completed. Raises as `added`."""
     kind, version = body["kind"], str(body.get("apiVersion", ""))
     if kind == "Pod":
-        return pod_events(body, classes)
-    if kind == "Job" and version == "batch/v1":
-        group = core.decode_owner(_raw(body), "Job", version)
-        found: list[feed.Event] = [feed.GroupSet(group)] if group is not None else []
-        return found + _replicas(body, _count(body, "parallelism"), classes)
-    if kind in ("Deployment", "ReplicaSet", "StatefulSet") and version == "apps/v1":
-        return _replicas(body, _count(body, "replicas"), classes)
-    return [_object(body, kind, version)]
+        return Understood(pod_events(body, classes), (("", body),))
+    work = workload_of(body)
+    if work is None:
+        return Understood([_object(body, kind, version)])
+    events = [event for _, pod in work.pods for event in pod_events(pod, classes)]
+    return Understood([*_owning(work.owner, events), *events], work.pods, work.unseen)
 
 
-def _count(body: Json, field: str) -> int:
-    value = body["spec"].get(field, 1)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Unusable(f"{body['kind']} {body['metadata']['name']}: spec.{field}: must be an integer, not {value!r}")
-    return value
+def as_grouped(events: list[feed.Event], *, grouping: bool) -> list[feed.Event]:
+    """Return the events as they are where grouping by owner is on or off."""
+    if grouping:
+        return events
+    return [one for one in events if not (isinstance(one, feed.GroupSet) and one.group.made_for)]
+
+
+def _owning(body: Json, events: list[feed.Event]) -> list[feed.Event]:
+    """Return the group that an owner is to those of its pods that name none."""
+    if body["kind"] == "Job":
+        group = core.decode_owner(_raw(body), "Job", str(body["apiVersion"]))
+        return [feed.GroupSet(group)] if group is not None else []
+    kind = _OWNERS.get((str(body["apiVersion"]).rpartition("/")[0], body["kind"]))
+    if kind is None:
+        return []
+    owner = decode(_raw(body), kind, str(body["apiVersion"]))
+    if owner.problems:
+        raise Unusable("; ".join(f"{one.field}: {one.message}" for one in owner.problems), owner.problems)
+    loose = [one.pod for one in events if isinstance(one, feed.PodSet) and not (one.pod.group or one.pod.min_member)]
+    if owner.minimum < 2 or not loose:
+        return []
+    made = group_for(owner, preemptible=loose[0].preemptible)
+    made["metadata"] |= {"uid": owner.uid, "creationTimestamp": body["metadata"]["creationTimestamp"]}
+    group = BY_NAME["muster"].decode_group(_raw(made), GROUP_API)
+    name, key = owner.reference.name, f"owner/{owner.namespace}/{owner.uid}"
+    return [feed.GroupSet(replace(group, key=key, dialect="owner", kind=body["kind"], name=name))]
 
 
 def _object(body: Json, kind: str, version: str) -> feed.Event:
@@ -101,8 +131,8 @@ def _object(body: Json, kind: str, version: str) -> feed.Event:
             if resource.role == "hypernode":
                 return feed.HyperNodeSet(dialect.decode_hypernode(_raw(body), version))
     name = body["metadata"].get("name", "")
-    wish = "only groups, queues, topologies, pods, Jobs and Deployments are simulated"
-    raise Unusable(f"{kind} {name} ({version}): {wish}")
+    wish = "neither a group, queue or topology nor a kind of which is known what pods become of it"
+    raise NotUnderstood(f"{kind} {name} ({version}): {wish} (docs/reference/operators.md)")
 
 
 def complete(document: Json, namespace: str, number: int) -> Json:
@@ -118,37 +148,6 @@ def complete(document: Json, namespace: str, number: int) -> Json:
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     meta |= {"uid": f"simulated-{number}", "resourceVersion": "1", "generation": 1, "creationTimestamp": stamp}
     return {**document, "metadata": meta, "status": {}}
-
-
-def _replicas(owner: Json, count: int, classes: Classes) -> list[feed.Event]:
-    template = owner["spec"].get("template")
-    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
-        raise Unusable(f"{owner['kind']} {owner['metadata']['name']}: has no pod template")
-    if not 0 <= count <= _MOST_PODS:
-        raise Unusable(f"{owner['kind']} {owner['metadata']['name']}: {count} pods are not simulated")
-    found: list[feed.Event] = []
-    meta = owner["metadata"]
-    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "controller": True}
-    for index in range(count):
-        own = template.get("metadata") or {}
-        annotations = {**(own.get("annotations") or {})}
-        if owner["spec"].get("completionMode") == "Indexed":
-            annotations["batch.kubernetes.io/job-completion-index"] = str(index)
-        pod = {
-            "metadata": {
-                **own,
-                "annotations": annotations,
-                "name": f"{meta['name']}-{index}",
-                "namespace": meta["namespace"],
-                "uid": f"{meta['uid']}-{index}",
-                "resourceVersion": "1",
-                "creationTimestamp": meta["creationTimestamp"],
-                "ownerReferences": [reference | {"name": meta["name"], "uid": meta["uid"]}],
-            },
-            "spec": template["spec"],
-        }
-        found += pod_events(pod, classes)
-    return found
 
 
 def templates_of(body: Json, number: int) -> Iterator[tuple[str, Json]]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scheduler.cli.choosing import Refused, resource_of
 from scheduler.cli.output import NOT_FOUND, OK, complain, emit, named, note
 from scheduler.cli.picture import Picture, Source, with_picture
+from scheduler.framework.floorplan import barred
 from scheduler.framework.session import Session
 from scheduler.framework.topology_tree import LevelFault
 from scheduler.model.quantity import format_amount
@@ -69,14 +70,14 @@ def nodes(session: Session, resource: str) -> list[Row]:
     return [
         {
             "name": name,
-            "state": "cordoned" if barred else "ready",
+            "state": "cordoned" if shut else "ready",
             "pods": f"{int(table.pods[row])}/{int(table.slots[row])}",
             "resource": resource,
             "total": format_amount(resource, int(total[row])),
             "free": format_amount(resource, int(free[row])),
             "gangs": sorted(held.get(name, ())),
         }
-        for row, (name, barred) in enumerate(zip(table.names, _barred(session).tolist(), strict=True))
+        for row, (name, shut) in enumerate(zip(table.names, barred(session).tolist(), strict=True))
     ]
 
 
@@ -95,7 +96,7 @@ def domains(session: Session, by: str, resource: str) -> list[Row]:
 def sums(session: Session, ids: NDArray[np.int32], names: Sequence[str], resource: str) -> list[Row]:
     """Return a row for each number in `ids` (N,), -1 being nodes without a domain."""
     total, free = amounts(session, resource)
-    barred, held = _barred(session), gangs_on(session)
+    shut, held = barred(session), gangs_on(session)
     table = session.table
     used = table.used[table.resources.index(resource)]
     rows = []
@@ -107,7 +108,7 @@ def sums(session: Session, ids: NDArray[np.int32], names: Sequence[str], resourc
             {
                 "domain": names[number] if number >= 0 else "",
                 "nodes": len(inside),
-                "cordoned": int(barred[inside].sum()),
+                "cordoned": int(shut[inside].sum()),
                 "resource": resource,
                 "total": format_amount(resource, int(total[inside].sum())),
                 "free": format_amount(resource, int(free[inside].sum())),
@@ -134,13 +135,8 @@ def pools(session: Session, resource: str, label: str | None) -> tuple[str, list
 def amounts(session: Session, resource: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return (N,) what nodes have of a resource and what of it may be used now."""
     row = session.table.resources.index(resource)
-    free = np.where(_barred(session), 0, np.maximum(session.free[row], 0))
+    free = np.where(barred(session), 0, np.maximum(session.free[row], 0))
     return session.table.allocatable[row], free
-
-
-def _barred(session: Session) -> NDArray[np.bool_]:
-    table = session.table
-    return np.array([one.unschedulable for one in table.classes], dtype=np.bool_)[table.class_of]
 
 
 def gangs_on(session: Session) -> Mapping[str, set[str]]:

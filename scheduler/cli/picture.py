@@ -20,22 +20,20 @@ import msgspec
 from scheduler.actions.run import Sessions, decided, new_session
 from scheduler.app import load_configuration, make_sessions
 from scheduler.cli import reading
+from scheduler.cli.kin import Served
 from scheduler.cli.output import FAILED, USAGE, complain, note, with_client
 from scheduler.cluster import feed
+from scheduler.cluster.assembler import Assembler
 from scheduler.cluster.bindlines import BadRequest
-from scheduler.cluster.bindrequests import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.cluster.store import Store
-from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.config import ConfigError, GroupingConfig, SchedulerConfiguration
 from scheduler.dialects import budgets, core
 from scheduler.framework.registry import BadPlugin
 from scheduler.framework.session import Session
 from scheduler.model.pods import Pod, Shape
 from scheduler.model.snapshot import Snapshot
 from scheduler.sim import replay
-
-OTHERS = "default-scheduler"
-"""Pods of this scheduler are never taken to be served by Muster unless it is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +89,29 @@ def with_picture(source: Source, call: Callable[[Picture, str], int]) -> int:
         return FAILED
 
     async def work(client: ApiClient) -> int:
-        snapshot = await read(client, source.names or config.scheduler_names, guess=not source.names)
+        names = source.names or config.scheduler_names
+        snapshot = await read(client, names, guess=not source.names, grouping=config.grouping)
         return call(Picture(snapshot, config), client.credentials.identity.namespace or "default")
 
     return with_client(source.kubeconfig, source.context, work)
 
 
-async def read(client: ApiClient, names: tuple[str, ...], *, guess: bool) -> Snapshot:
+async def read(
+    client: ApiClient, names: tuple[str, ...], *, guess: bool, grouping: GroupingConfig = GroupingConfig()
+) -> Snapshot:
     """Return the cluster as its objects say it is. names: scheduler names that are served; guess: see the module.
 
     Raises `ApiError` where nodes, pods, groups or queues may not be read; what else may not be read is told and left
     out.
     """
-    store, found, now = Store(), await events(client, names, guess=guess), time.time()
+    store, found, now = Store(), await events(client, names, guess=guess, grouping=grouping), time.time()
     store.apply([*found, feed.Synced()], now)
     return store.snapshot(now, owners=True)
 
 
-async def events(client: ApiClient, names: tuple[str, ...], *, guess: bool) -> list[feed.Event]:
+async def events(
+    client: ApiClient, names: tuple[str, ...], *, guess: bool, grouping: GroupingConfig = GroupingConfig()
+) -> list[feed.Event]:
     """Return what `read` makes its snapshot of."""
     found: list[feed.Event] = [feed.NodeSet(node) for node in await reading.nodes(client)]
     found += [feed.GroupSet(group) for group in await reading.groups(client, None)]
@@ -117,7 +120,7 @@ async def events(client: ApiClient, names: tuple[str, ...], *, guess: bool) -> l
         found.append(feed.NamespaceSet(name, queue, labels))
     found += await _lesser(client, "priorities of groups", _priorities)
     found += await _lesser(client, "disruption budgets", _budgets)
-    found += served(await reading.pods(client, None), names, guess=guess)
+    found += served(await reading.pods(client, None, Served(names, guess, grouping)), names, guess=guess)
     found += await _lesser(client, "topologies", reading.wiring)
     found += await _lesser(client, "volumes", reading.storage)
     found += await _lesser(client, "open bind requests", _requests)
@@ -132,9 +135,7 @@ def served(pods: list[tuple[Pod, Shape]], names: tuple[str, ...], *, guess: bool
 
 def marked(pods: list[tuple[Pod, Shape]], names: tuple[str, ...], *, guess: bool) -> list[tuple[Pod, Shape]]:
     """Return the pods, those that Muster serves as such."""
-    known = frozenset(names)
-    if guess:
-        known |= {pod.scheduler_name for pod, _ in pods if pod.group} - {OTHERS}
+    known = Served(names, guess).known(pod for pod, _ in pods)
     return [(replace(pod, ours=pod.scheduler_name in known), shape) for pod, shape in pods]
 
 

@@ -115,15 +115,20 @@ async def wiring(client: ApiClient) -> list[feed.Event]:
     return found
 
 
-async def pods(client: ApiClient, namespace: str | None) -> list[tuple[Pod, Shape]]:
-    """Return the pods of a namespace (None: all), also as members of the groups that were made for their owners."""
+async def pods(
+    client: ApiClient, namespace: str | None, served: kin.Served | None = None
+) -> list[tuple[Pod, Shape]]:  # fmt: skip
+    """Return the pods of a namespace (None: all), also as members of the groups that were made for their owners.
+
+    served: also as members of gangs of owners for which none was made.
+    """
     raws = [("v1", raw) for raw in await items(client, path_of("", "v1", "pods", namespace))]
     found = _decoded(raws, lambda raw, _: core.decode_pod(raw, EVERY_NAME))
     if not any(pod.owner_uid and not pod.group for pod, _ in found):
         return found
     own = BY_NAME["muster"]
     made = _decoded(await _served(client, own, "group", namespace), own.decode_group)
-    return await kin.with_made_groups(client, namespace, found, made)
+    return await kin.with_groups(client, namespace, found, made, served)
 
 
 async def namespaces(client: ApiClient) -> list[tuple[str, str, tuple[tuple[str, str], ...]]]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from scheduler.cli.output import NOT_FOUND, OK, complain, emit, hint, note, table
 from scheduler.cli.picture import Picture, Source, with_picture
-from scheduler.framework.shares import GONE, Share, Standing, standings
+from scheduler.framework.shares import standings
 from scheduler.model.quantity import format_amount
 from scheduler.model.queues import WEIGHT_UNIT
+from scheduler.model.shares import GONE, Share, Standing
 
 Row = dict[str, Any]
 COLUMNS = (

@@ -1,9 +1,9 @@
 """`muster simulate -f gang.yaml`: would it run now, where, whom would it evict, and what is the least that would help.
 
-Decided here: the objects of the files are added to the cluster as it is, with the pods that a Job would make of its
-template, and a whole session is run on it, everybody who waits included; nothing is created and nothing is carried
-out. With `--nodes N --template NODE` so many nodes like one that exists are added first. What would help is solved,
-not guessed: the smallest set of restrictions without which the gang fits what is free.
+Decided here: the objects of the files are added to the cluster as it is, with the pods that controllers and operators
+would make of them, and a whole session is run on it, everybody who waits included; nothing is created and nothing is
+carried out. With `--nodes N --template NODE` so many nodes like one that exists are added first. What would help is
+solved, not guessed: the smallest set of restrictions without which the gang fits what is free.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from scheduler.actions.placing import problem_of
 from scheduler.actions.steps import asked_again
 from scheduler.app import load_configuration
 from scheduler.cli import picture
-from scheduler.cli.manifests import Unusable, added, documents_of
-from scheduler.cli.output import FAILED, NOT_FOUND, OK, USAGE, complain, emit, with_client
+from scheduler.cli.kin import OTHERS
+from scheduler.cli.manifests import Understood, added, as_grouped, documents_of
+from scheduler.cli.output import FAILED, NOT_FOUND, OK, USAGE, complain, emit, note, with_client
+from scheduler.cli.workloads import Unusable
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient
 from scheduler.cluster.store import Store
@@ -67,16 +69,19 @@ def simulate(
 
     async def work(client: ApiClient) -> int:
         where = question.namespace or client.credentials.identity.namespace or "default"
-        known = await picture.events(client, settings.scheduler_names, guess=True)
+        known = await picture.events(client, settings.scheduler_names, guess=True, grouping=settings.grouping)
         classes: dict[str, int] = {}
         for one in known:
             if isinstance(one, feed.PriorityClassSet):
                 classes |= {one.name: one.value} | ({"": one.value} if one.default else {})
         try:
-            events = added(documents, where, classes)
+            read = added(documents, where, classes)
         except (Unusable, Undecodable) as error:
             complain(str(error))
             return USAGE
+        for text in _remarks(read, settings):
+            note(text)
+        events = as_grouped(read.events, grouping=settings.grouping.enabled)
         if question.nodes:
             there = (one.node for one in known if isinstance(one, feed.NodeSet))
             like = next((node for node in there if node.name == question.template), None)
@@ -106,6 +111,16 @@ def answer(events: list[feed.Event], mine: list[feed.Event], settings: Scheduler
     keys = [key for key, state in snapshot.groups.items() if any(pod.uid in uids for pod in _members(state))]
     session = picture.Picture(snapshot, settings).decided()
     return [_facts(session, snapshot.groups[key]) for key in keys]
+
+
+def _remarks(read: Understood, settings: SchedulerConfiguration) -> Iterator[str]:
+    """Yield what is simulated otherwise than it stands in the files."""
+    yield from (f"not looked at: {text}" for text in read.unseen)
+    names = Counter(one.pod.scheduler_name or OTHERS for one in read.events if isinstance(one, feed.PodSet))
+    for name, count in sorted(names.items()):
+        if name not in settings.scheduler_names:
+            ours = settings.scheduler_names[0]
+            yield f"{_many(count, 'pod')} with schedulerName {name}: simulated as if it were {ours}"
 
 
 def _members(state: GroupState) -> Iterator[Pod]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import yaml
 
 from scheduler.app import load_configuration, make_sessions
+from scheduler.cli.health_port import NoAnswer, fetch
 from scheduler.cli.output import FAILED, OK, UNREACHABLE, USAGE, complain
 from scheduler.config import ConfigError
 from scheduler.framework.registry import BadPlugin
@@ -18,18 +17,13 @@ from scheduler.sim import replay
 
 def save(address: str, output: Path) -> int:
     """Fetch the last session of a running scheduler; exit code."""
-    url = f"http://{address}/debug/snapshot"
     try:
-        with urllib.request.urlopen(url, timeout=60) as answer:
-            data = answer.read()
-    except urllib.error.HTTPError as error:
-        complain(f"{url}: {error.code} {error.read().decode(errors='replace')[:300].strip()}")
-        return FAILED
-    except (urllib.error.URLError, OSError) as error:
-        complain(f"{url}: {getattr(error, 'reason', error)}")
-        return UNREACHABLE
+        data = fetch(address, "/debug/snapshot", timeout=60)
+    except NoAnswer as error:
+        complain(str(error))
+        return FAILED if error.status else UNREACHABLE
     if not data:
-        complain(f"{url}: no session has run yet; is this the leader, and are its caches synced?")
+        complain(f"{address}: no session has run yet; is this the leader, and are its caches synced?")
         return FAILED
     try:
         output.write_bytes(data)

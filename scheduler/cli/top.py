@@ -9,8 +9,6 @@ they are there also where no scheduler is in reach.
 from __future__ import annotations
 
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.cli.choosing import Refused, resource_of
+from scheduler.cli.health_port import NoAnswer, fetch
 from scheduler.cli.live import again
 from scheduler.cli.nodes import pools
 from scheduler.cli.output import OK, complain, emit, listing, note, table
@@ -89,14 +88,14 @@ def _look(
 
 def sample(address: str) -> Sample | None:
     """Return the figures of a scheduler; None where it cannot be reached or does not tell, which is told."""
-    url = f"http://{address}/metrics"
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            text = answer.read().decode()
-    except (urllib.error.URLError, OSError) as error:
-        note(f"{url}: {getattr(error, 'reason', error)}; the scheduler's own figures are left out")
-        return None
-    return read(text, time.time())
+        return read(fetch(address, "/metrics", timeout=5).decode(), time.time())
+    except NoAnswer as error:
+        said = str(error)
+    except ValueError as error:
+        said = f"http://{address}/metrics: these are no metrics: {error}"
+    note(f"{said}; the scheduler's own figures are left out")
+    return None
 
 
 def read(text: str, at: float) -> Sample:

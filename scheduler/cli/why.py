@@ -14,6 +14,7 @@ from typing import Any
 from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
 from scheduler.cli.get import dialect_of, phase_of, waiting_reason
+from scheduler.cli.kin import Served
 from scheduler.cli.outlook import outlook
 from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, hint, listing, named, note, table, tell, with_client
 from scheduler.cli.room import left_out, scarce, sentence
@@ -61,7 +62,8 @@ def explain(
 
     async def work(client: ApiClient) -> int:
         where = namespace or client.credentials.identity.namespace or "default"
-        found = await reading.pods(client, where)
+        guess = config is None
+        found = await reading.pods(client, where, Served(settings.scheduler_names, guess, settings.grouping))
         queues = await reading.namespace_queues(client)
         states = reading.states(await reading.groups(client, where), [pod for pod, _ in found], queues)
         chosen = _choose(states, [pod for pod, _ in found], name, _KINDS[kind])
@@ -70,7 +72,7 @@ def explain(
             known = {state.group.name for state in states} | {pod.name for pod, _ in found}
             complain(f"namespace {where} has {what} {name}{hint(name, known)}")
             return NOT_FOUND
-        guess, shapes = config is None, {shape.key: shape for _, shape in found}
+        shapes = {shape.key: shape for _, shape in found}
         told = []
         for state, pod in chosen:
             facts = _facts(state, pod)
@@ -190,13 +192,14 @@ async def _scarce(
     if not state.waiting:
         return {}
     try:
-        nodes, everyone = await reading.nodes(client), await reading.pods(client, None)
+        served = Served(_served_names(settings, state, guess=guess), guess, settings.grouping)
+        nodes, everyone = await reading.nodes(client), await reading.pods(client, None, served)
     except ApiError as error:
         if error.status != 403:
             raise
         note(f"who holds what is not shown: {error}")
         return {}
-    everyone = picture.marked(everyone, _served_names(settings, state, guess=guess), guess=guess)
+    everyone = picture.marked(everyone, served.names, guess=guess)
     rows = scarce([shapes[pod.shape] for pod in state.waiting], nodes, everyone, reason)
     return {"resources": rows} if rows else {}
 
@@ -216,7 +219,7 @@ async def _outlook(client: ApiClient, settings: SchedulerConfiguration, state: G
         return {}
     names = _served_names(settings, state, guess=guess)
     try:
-        snapshot = await picture.read(client, names, guess=guess)
+        snapshot = await picture.read(client, names, guess=guess, grouping=settings.grouping)
     except ApiError as error:
         if error.status != 403:
             raise

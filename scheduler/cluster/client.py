@@ -405,14 +405,6 @@ class ApiClient:
             if self.on_request is not None:
                 self.on_request("WATCH", path, status, time.monotonic() - began)
 
-    async def stream_lines(
-        self, path: str, params: Params | None = None, *, read_timeout: float = 660.0, accept: str | None = None
-    ) -> AsyncIterator[bytes]:
-        """`stream_batches`, line by line."""
-        async for lines in self.stream_batches(path, params, read_timeout=read_timeout, accept=accept):
-            for line in lines:
-                yield line
-
 
 async def _lines(connection: Connection, silence: float) -> AsyncIterator[list[bytes]]:
     rest = b""

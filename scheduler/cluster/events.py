@@ -93,17 +93,26 @@ class Events:
 
     def waits(self, session: str, group: str, code: str, about: Regarding, text: str) -> None:
         """Warn that a group is not scheduled, unless that was said of it a moment ago."""
-        now = self._timer()
         words = self._note(text)
+        if self._is_news(group, code, words) and self._writer.takes_event():
+            self._write(session, about, "Warning", "FailedScheduling", "Scheduling", words)
+
+    def warn(self, about: Regarding, reason: str, action: str, text: str) -> None:
+        """Warn of something that no session decided, unless that was said of the object a moment ago."""
+        words = self._note(text)
+        if self._is_news(about.uid, reason, words) and self._writer.takes_event():
+            self._write("", about, "Warning", reason, action, words)
+
+    def _is_news(self, what: str, code: str, words: str) -> bool:
+        now = self._timer()
         if len(self._said) > _KEPT:
             self._prune(now)
-        said = self._said.setdefault(group, {})
+        said = self._said.setdefault(what, {})
         last = said.get(code)
         if last is not None and now - last.at < (SAME_WORDS if last.words == words else SAME_REASON):
-            return
+            return False
         said[code] = _Said(words, now)
-        if self._writer.takes_event():
-            self._write(session, about, "Warning", "FailedScheduling", "Scheduling", words)
+        return True
 
     def bound(self, session: str, about: Callable[[], Regarding], text: Callable[[], str], *, redundant: bool) -> None:
         """Say that something was bound. A redundant event is the first to be dropped under load."""
@@ -139,7 +148,7 @@ class Events:
             "metadata": {
                 "name": f"{about.name[:_NAME]}.{mark}",
                 "namespace": about.namespace,
-                "annotations": {SESSION: session},
+                "annotations": {SESSION: session} if session else {},
             },
             "eventTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": controller,

@@ -20,12 +20,13 @@ from typing import Any, Protocol
 import structlog
 
 from scheduler.cluster import bindrequests, feed, queuestatus, topologystatus
+from scheduler.cluster.announcing import Announcer
 from scheduler.cluster.bindrequests import Bundle
 from scheduler.cluster.client import MERGE, STRATEGIC, path_of
 from scheduler.cluster.events import Events, Regarding, of_group, of_pod
 from scheduler.cluster.roomnews import RoomNews
 from scheduler.cluster.writer import Meter, NotCommitted, Request, Worth, Write
-from scheduler.model.bindrequest import BindRequest, GangOutcome, given_up
+from scheduler.model.bindrequest import BindRequest
 from scheduler.model.decisions import Assignment, Explain, Place, SetStatus, Victim
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod
@@ -36,7 +37,6 @@ log = structlog.get_logger(__name__)
 
 _FIRST_PAUSE = 0.5
 _LAST_PAUSE = 30.0
-_BOUND = "Bound"
 _GIVEN_UP = ("Failed", "Unwound")
 
 
@@ -152,10 +152,11 @@ class Performer:
         self._deadline = deadline
         self._volume_time = volume_time
         self._victim_time = victim_time
-        self._events = Events(writer, texts.note, controller=controller, host=host, clock=clock, timer=timer)
+        self.events = Events(writer, texts.note, controller=controller, host=host, clock=clock, timer=timer)
         self._queues = queuestatus.QueueStatuses(writer, cache, dialects, lambda: _now(clock()), timer=timer)
         self._wiring = topologystatus.TopologyStatuses(writer, cache, dialects, lambda: _now(clock()), timer=timer)
-        self._room = RoomNews(writer, cache, self._events, texts, self._condition)
+        self._announcer = Announcer(cache, self.events, texts, meter, clock)
+        self._room = RoomNews(writer, cache, self.events, texts, self._condition)
         self._clock = clock
         self._timer = timer
         self._placing: dict[str, _Placing] = {}
@@ -331,7 +332,7 @@ class Performer:
                 case feed.HyperNodeGone(name=name, dialect=dialect):
                     self._wiring.gone(dialect, name, hypernode=True)
                 case feed.GroupGone(key=key):
-                    self._events.forget(key)
+                    self.events.forget(key)
                     self._why.pop(key, None)
 
     def _request(self, request: BindRequest) -> None:
@@ -349,7 +350,7 @@ class Performer:
         self._clear(request.name, uids)
         if request.name in self._ours:
             self._ours.discard(request.name)
-            self._announce(request)
+            self._announcer.announce(request)
 
     def _tell_of_room(self, request: BindRequest) -> None:
         """Say who waits for victims, and who does not any more."""
@@ -364,56 +365,6 @@ class Performer:
     def evicted(self, request: BindRequest, place: Place, victim: Victim) -> None:
         """Hear from the binder that the eviction of a victim was accepted."""
         self._room.evicted(request, place, victim)
-
-    def _announce(self, request: BindRequest) -> None:
-        """Say what was bound, or why it was not: once a group that has an object, else once a pod."""
-        for outcome in request.outcomes:
-            place = request.gangs[outcome.index]
-            if outcome.phase != _BOUND:
-                self._announce_failure(request.session, place, outcome)
-                continue
-            failed = {failure.uid for failure in outcome.failures}
-            bound = [assignment for assignment in place.assignments if assignment.uid not in failed]
-            group = self._cache.group(place.group)
-            if group is not None and group.uid != place.group_uid:
-                group = None
-            self._measure(place, group)
-            if group is not None and group.has_object:
-                about = partial(of_group, group, self._cache.pod(bound[0].uid) if bound else None)
-                if outcome.more_failures:  # which of them are bound is not told
-                    text = partial(_bound_some, outcome.bound, len(place.assignments))
-                else:
-                    text = partial(_bound_gang, bound)
-                self._events.bound(request.session, about, text, redundant=False)
-                continue
-            if outcome.more_failures:
-                continue
-            for one in bound:
-                about = partial(of_pod, one.namespace, one.pod, one.uid, self._cache.pod(one.uid))
-                self._events.bound(request.session, about, partial(_bound_pod, one), redundant=True)
-
-    def _announce_failure(self, session: str, place: Place, outcome: GangOutcome) -> None:
-        """Say why a gang was given up: the first cause that no waiting would change, else the first of all."""
-        told = next((one for one in outcome.failures if one.permanent), next(iter(outcome.failures), None))
-        if told is None:
-            return
-        why = given_up(place, outcome, told)
-        group, pod = self._cache.group(place.group), self._cache.pod(told.uid)
-        if group is not None and group.has_object:
-            about = of_group(group, pod)
-        else:
-            about = of_pod(place.assignments[0].namespace, told.pod, told.uid, pod)
-        self._events.waits(session, place.group, why.code.value, about, self._texts.pod_message(why))
-
-    def _measure(self, place: Place, group: PodGroup | None) -> None:
-        """Note how long a group waited for its minimum."""
-        if place.minimum == 0 or (group is not None and group.was_running):
-            return
-        pods = [pod for pod in (self._cache.pod(assignment.uid) for assignment in place.assignments) if pod is not None]
-        created = group.created if group is not None and group.created else min((p.created for p in pods), default=0.0)
-        if created:
-            queue = group.queue if group is not None else ""
-            self._meter.seconds("pod_group_wait_seconds", max(0.0, self._clock() - created), queue=queue)
 
     # -- status of groups -----------------------------------------------------------------------------------------
 
@@ -490,7 +441,7 @@ class Performer:
 
     def _warn(self, session: str, explain: Explain, about: Regarding) -> None:
         text = self._texts.pod_message(explain.verdict)
-        self._events.waits(session, explain.group, explain.verdict.code.value, about, text)
+        self.events.waits(session, explain.group, explain.verdict.code.value, about, text)
 
     def _waiting(self, uid: str) -> Pod | None:
         """The pod, if it is one that waits for us and is not about to be bound."""
@@ -526,19 +477,6 @@ class Performer:
 def _uids(places: Sequence[Place]) -> tuple[str, ...]:
     assignments: list[Assignment] = [assignment for place in places for assignment in place.assignments]
     return tuple(assignment.uid for assignment in assignments)
-
-
-def _bound_gang(bound: Sequence[Assignment]) -> str:
-    listed = ", ".join(f"{one.pod} to {one.node}" for one in bound)
-    return f"Bound {len(bound)} member{'' if len(bound) == 1 else 's'}: {listed}"
-
-
-def _bound_some(bound: int, members: int) -> str:
-    return f"Bound {bound} of {members} members"
-
-
-def _bound_pod(one: Assignment) -> str:
-    return f"Successfully assigned {one.namespace}/{one.pod} to {one.node}"
 
 
 def _says(pod: Pod, reason: str, message: str) -> bool:

@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from scheduler.cluster import bindrequests
-from scheduler.cluster.bindrequests import Assembler, Piece
+from scheduler.cluster.assembler import Assembler, Piece, read
 from scheduler.cluster.cache import Cache, Namespace, PriorityClass, Shelf
 from scheduler.cluster.client import ApiClient
 from scheduler.cluster.discovery import POLL_PERIOD, Discovery, Resource, Served, Wanted
@@ -95,7 +94,7 @@ def _namespace(raw: Raw) -> Namespace:
 
 
 def _piece(raw: Raw) -> Piece:
-    return bindrequests.read(bytes(raw))
+    return read(bytes(raw))
 
 
 class RequestSink:

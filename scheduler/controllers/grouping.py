@@ -13,7 +13,6 @@ its owner, so that it goes with it; only groups with the label `MADE_FOR` are ev
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -26,10 +25,9 @@ from scheduler.cluster import feed
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiError, RequestFailed, path_of
 from scheduler.controllers.kin import Following, Kin
-from scheduler.dialects.membership import MADE_FOR
-from scheduler.dialects.owners import OwnerKind
+from scheduler.dialects.owners import OwnerKind, group_for, group_name, group_spec
 from scheduler.model.groups import PodGroup
-from scheduler.model.owners import Owner, Reference
+from scheduler.model.owners import Owner, Reference, without_object
 from scheduler.model.pods import Pod, Shape
 
 log = structlog.get_logger(__name__)
@@ -39,8 +37,8 @@ HOLD = 10.0
 TICK = 0.25
 _FIRST_WAIT, _LAST_WAIT = 0.2, 30.0
 _AT_ONCE = 8
-_NAME = 57
-_API_VERSION = "scheduling.muster.sh/v1alpha1"
+_READS = 64
+"""Objects that are read before others have their turn."""
 
 
 class Client(Protocol):
@@ -73,19 +71,22 @@ class _Gang:
     pods: dict[str, None] = field(default_factory=dict)
     virtual: str = ""
     gone: bool = False
-    attempts: int = 0
-    not_before: float = 0.0
 
 
-def group_name(owner: Reference) -> str:
-    """Return the name of the PodGroup that is made for an owner."""
-    return f"{owner.name[:_NAME].rstrip('-.')}-{hashlib.sha256(owner.uid.encode()).hexdigest()[:5]}"
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """An object without which it cannot be told where some pods belong, and since when (seconds) that is so."""
+
+    missing: Reference
+    namespace: str
+    since: float
 
 
 class Grouping:
     """See the module. A sink for pods and, by `owners` and `jobs`, for what stands above them; `run` until cancelled.
 
-    following: how a kind is read. may_write: whether this process leads.
+    following: how a kind is read. may_write: whether this process leads. tell: hears of an owner that has no object for
+    its gang, the scheduler that its pods ask for, and why.
     """
 
     def __init__(
@@ -97,21 +98,24 @@ class Grouping:
         following: Callable[[OwnerKind], Following],
         may_write: Callable[[], bool],
         meter: Meter,
+        tell: Callable[[Owner, str, str], None] = lambda *_: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kinds = tuple(kinds)
         self.kin = Kin(client, self.kinds, following)
         self._cache, self._client, self._meter, self._clock = cache, client, meter, clock
-        self._following, self._may_write = following, may_write
+        self._following, self._may_write, self._tell = following, may_write, tell
         self._raw: dict[str, tuple[Pod, Shape]] = {}
         self._of: dict[str, str] = {}
         self._gangs: dict[str, _Gang] = {}
         self._key_of: dict[str, str] = {}
-        self._asks: dict[str, tuple[Reference, str]] = {}
+        self._asks: dict[str, _Ask] = {}
         self._waiting: dict[str, dict[str, None]] = {}
         self._waits_for: dict[str, str] = {}
         self._held: dict[str, float] = {}
         self._dirty: dict[str, None] = {}
+        self._failures: dict[str, tuple[int, float]] = {}
+        """By owner: how often in a row it could not be written, and before when it is not tried again."""
         self._wake = asyncio.Event()
         self._led = False
 
@@ -183,7 +187,7 @@ class Grouping:
             self._waits_for[pod.uid] = missing.uid
             self._waiting.setdefault(missing.uid, {})[pod.uid] = None
             if missing.uid not in self._asks:
-                self._asks[missing.uid] = (missing, pod.namespace)
+                self._asks[missing.uid] = _Ask(missing, pod.namespace, self._clock())
                 self._wake.set()
             return None
         if owner is None:
@@ -200,15 +204,9 @@ class Grouping:
         if owner.problems:  # a group that was made keeps its members and its last number
             group = self._key(owner) if self._made(owner.uid) is not None else ""
             return replace(pod, group=group, problems=(*pod.problems, *owner.problems))
-        if owner.minimum < 2:
-            return pod
-        if not gang.virtual:
-            return replace(pod, group=self._key(owner))
-        uid = owner.uid
-        if owner.shard:
-            uid = f"{uid}.{dict(pod.labels).get(owner.shard, '')}"
-        kind, name = owner.reference.kind, owner.reference.name
-        return replace(pod, owner_kind=kind, owner_name=name, owner_uid=uid, min_member=owner.minimum)
+        if owner.minimum < 2 or gang.virtual:
+            return without_object(pod, owner)
+        return replace(pod, group=self._key(owner))
 
     def _hold(self, pod: Pod) -> bool:
         """Whether a pod must not be shown now: it could be bound, nobody has seen it yet, and something is missing."""
@@ -246,7 +244,8 @@ class Grouping:
             alike = not gang.gone and replace(owner, resource_version=gang.owner.resource_version) == gang.owner
             gang.owner, gang.gone = owner, False
             if not alike:
-                gang.virtual, gang.attempts, gang.not_before = "", 0, 0.0
+                gang.virtual = ""
+                self._failures.pop(owner.uid, None)
                 self._show_all(owner.uid)
                 self._mark(owner.uid)
         self._unblock(owner.uid)
@@ -316,25 +315,38 @@ class Grouping:
 
     async def step(self) -> None:
         """Do once what is due now."""
-        now = self._clock()
-        await self._climb(now)
-        self._let_go(now)
-        await self._write(now)
+        await self._climb()
+        self._let_go(self._clock())
+        await self._write(self._clock())
 
-    async def _climb(self, now: float) -> None:
-        for missing, namespace in tuple(self._asks.values()):
-            if not self.kin.watched(missing):
-                if await self.kin.read(namespace, missing):
-                    self._unblock(missing.uid)
-                continue
-            pods = self._waiting.get(missing.uid, ())
-            if not any(uid in self._raw for uid in pods):
-                self._unblock(missing.uid)
-            elif self.kin.climb(missing)[1] is None:
-                self._unblock(missing.uid)  # its kind turned out not to be readable
-            elif pods and all(now - self._held.get(uid, now) >= HOLD for uid in pods):
-                self.kin.give_up(missing)
-                self._unblock(missing.uid)
+    async def _climb(self) -> None:
+        """Look for what is missing: it is waited for, or read; what cannot be read now is tried at the next step."""
+        unread = []
+        for ask in tuple(self._asks.values()):
+            if self.kin.watched(ask.missing):
+                self._wait_for(ask)
+            else:
+                unread.append(ask)
+        for start in range(0, min(len(unread), _READS), _AT_ONCE):
+            asks = [ask for ask in unread[start : start + _AT_ONCE] if ask.missing.uid in self._asks]
+            known = await asyncio.gather(*(self.kin.read(ask.namespace, ask.missing) for ask in asks))
+            for ask in (ask for ask, found in zip(asks, known, strict=True) if found):
+                self._unblock(ask.missing.uid)
+            if not all(known):
+                return
+        if len(unread) > _READS:
+            self._wake.set()
+
+    def _wait_for(self, ask: _Ask) -> None:
+        """Wait for an owner that a watch will show, but not for ever for one that is not there."""
+        missing = ask.missing
+        if not any(uid in self._raw for uid in self._waiting.get(missing.uid, ())):
+            self._unblock(missing.uid)
+        elif self.kin.climb(missing)[1] is None:
+            self._unblock(missing.uid)  # its kind turned out not to be readable
+        elif self._clock() - ask.since >= HOLD and self.kin.follows(missing):
+            self.kin.give_up(missing)
+            self._unblock(missing.uid)
 
     def _let_go(self, now: float) -> None:
         for uid in [uid for uid, since in self._held.items() if now - since >= HOLD]:
@@ -347,7 +359,7 @@ class Grouping:
             if not self._led:
                 self._dirty.clear()  # `lead` marks everything
             return
-        due = [uid for uid in self._dirty if uid not in self._gangs or self._gangs[uid].not_before <= now]
+        due = [uid for uid in self._dirty if self._failures.get(uid, (0, now))[1] <= now]
         for start in range(0, len(due), _AT_ONCE):
             some = due[start : start + _AT_ONCE]
             for uid in some:
@@ -370,16 +382,17 @@ class Grouping:
             if group is not None and self._is_left(uid, owner):
                 await self._request("deleted", "DELETE", group, {"preconditions": {"uid": group.uid}})
             elif gang is not None and owner is not None and owner.minimum >= 2 and not owner.deleting:
-                if group is None and gang.pods and not gang.virtual:
-                    await self._create(gang)
-                elif group is not None and _differs(group, owner):
-                    await self._request("changed", "PATCH", group, {"spec": _spec(owner)})
-            if gang is not None:
-                gang.attempts, gang.not_before = 0, 0.0
+                if group is None and gang.pods and not gang.virtual and not await self._create(gang):
+                    self._again(uid)
+                    return
+                if group is not None and _differs(group, owner):
+                    await self._request("changed", "PATCH", group, {"spec": group_spec(owner)})
+            self._failures.pop(uid, None)
         except RequestFailed as error:
             self._failed(uid, gang, error)
         if gang is not None and not gang.pods and (owner is None or group is None):
             self._gangs.pop(uid, None)
+            self._failures.pop(uid, None)
             self._key_of.pop(f"muster/{gang.owner.namespace}/{group_name(gang.owner.reference)}", None)
 
     def _is_left(self, uid: str, owner: Owner | None) -> bool:
@@ -391,26 +404,11 @@ class Grouping:
         states = [self._following(kind) for kind in self.kinds]
         return Following.PENDING not in states and Following.REFUSED not in states
 
-    async def _create(self, gang: _Gang) -> None:
+    async def _create(self, gang: _Gang) -> bool:
+        """Create the group of a gang; False: one of that name is there, and not seen yet."""
         owner = gang.owner
-        spec = _spec(owner)
         first = self._raw[next(iter(gang.pods))][0]
-        if first.preemptible is False:
-            spec["preemptible"] = False
-        reference = owner.reference
-        body = {
-            "apiVersion": _API_VERSION,
-            "kind": "PodGroup",
-            "metadata": {
-                "name": group_name(reference),
-                "namespace": owner.namespace,
-                "labels": {MADE_FOR: owner.uid},
-                "ownerReferences": [
-                    {"apiVersion": reference.api, "kind": reference.kind, "name": reference.name, "uid": reference.uid}
-                ],
-            },
-            "spec": spec,
-        }
+        body = group_for(owner, preemptible=first.preemptible)
         path = path_of("scheduling.muster.sh", "v1alpha1", "podgroups", owner.namespace)
         try:
             await self._client.request("POST", path, body=body)
@@ -418,10 +416,10 @@ class Grouping:
             there = self._cache.groups.by_key.get(self._key(owner))
             if error.status != 409 or (there is not None and there.made_for != owner.uid):
                 raise
-            self._mark(owner.uid)  # it is on its way to us
-            return
+            return False
         self._meter.count("owner_groups", result="made")
-        log.info("group_made", owner=owner.title, group=group_name(reference), minimum=owner.minimum)
+        log.info("group_made", owner=owner.title, group=group_name(owner.reference), minimum=owner.minimum)
+        return True
 
     async def _request(self, result: str, method: str, group: PodGroup, body: dict[str, Any]) -> None:
         path = path_of("scheduling.muster.sh", "v1alpha1", "podgroups", group.namespace, group.name)
@@ -436,31 +434,36 @@ class Grouping:
         log.info(f"group_{result}", group=f"{group.namespace}/{group.name}", owner=group.made_for)
 
     def _failed(self, uid: str, gang: _Gang | None, error: RequestFailed) -> None:
-        """Try again what may pass; else the pods are a gang without an object."""
-        passing = not isinstance(error, ApiError) or error.status == 429 or error.status >= 500
+        """Try again what may pass; else the pods are a gang without an object, or the object stays as it is."""
         self._meter.count("owner_groups", result="failed")
-        if gang is None:
-            log.warning("group_failed", owner=uid, error=str(error))
-            return
-        gang.attempts += 1
-        gang.not_before = self._clock() + min(_LAST_WAIT, _FIRST_WAIT * 2**gang.attempts)
-        if passing:
-            self._mark(uid)
-        elif not gang.virtual and self._made(uid) is None:
+        if not isinstance(error, ApiError) or error.status == 429 or error.status >= 500:
+            self._again(uid)
+        elif gang is None:
+            self._failures.pop(uid, None)
+            log.warning("group_failed", owner=uid, problem=str(error))
+        elif gang.virtual or self._made(uid) is not None:
+            self._later(uid)
+            log.warning("group_failed", owner=gang.owner.title, problem=str(error))
+        else:
             gang.virtual = f"no PodGroup can be written for it, so it is a gang without an object: {error}"
             log.warning("group_failed", owner=gang.owner.title, problem=gang.virtual)
+            names = [self._raw[pod][0].scheduler_name for pod in gang.pods if pod in self._raw]
+            self._tell(gang.owner, names[0] if names else "", gang.virtual)
             self._show_all(uid)
+
+    def _again(self, uid: str) -> None:
+        """Come back to an owner."""
+        self._later(uid)
+        self._mark(uid)
+
+    def _later(self, uid: str) -> None:
+        """Write nothing for an owner for a while, the longer the more often that was in vain."""
+        count = self._failures.get(uid, (0, 0.0))[0] + 1
+        self._failures[uid] = count, self._clock() + min(_LAST_WAIT, _FIRST_WAIT * 2.0 ** min(count, 16))
 
 
 def _controller(pod: Pod) -> Reference:
     return Reference(pod.owner_api, pod.owner_kind, pod.owner_name, pod.owner_uid)
-
-
-def _spec(owner: Owner) -> dict[str, Any]:
-    if not owner.shard:
-        return {"minMember": owner.minimum}
-    part = {"name": "replica", "matchLabelKeys": [owner.shard], "minMember": owner.minimum, "minSubGroups": 1}
-    return {"minMember": owner.minimum, "subGroups": [part]}
 
 
 def _differs(group: PodGroup, owner: Owner) -> bool:

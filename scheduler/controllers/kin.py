@@ -62,10 +62,10 @@ class Kin:
 
     def starts(self, api: str, kind: str, uid: str) -> bool:
         """Whether anybody of interest can be above a pod with this controller. The usual Job has nobody above it."""
-        if kind == "Job" and uid in self.jobs and self.jobs[uid] is None:
-            return False
         key = (api.rpartition("/")[0], kind)
-        return key in self._kinds or key in BETWEEN
+        if key in self._kinds:
+            return True
+        return key in BETWEEN and not (kind == "Job" and uid in self.jobs and self.jobs[uid] is None)
 
     def climb(self, reference: Reference) -> tuple[Owner | None, Reference | None]:
         """Return the topmost known owner, and the one that must be seen or read before that can be told.
@@ -83,6 +83,8 @@ class Kin:
                 if state in (Following.ABSENT, Following.REFUSED):
                     self._note(kind.title, f"{kind.title} cannot be read ({state}); their pods stand alone")
                     return found, None
+                if state is Following.FOLLOWED:
+                    self.unclear.pop(kind.title, None)
                 if here.uid in self._read:
                     return found, None  # given up
                 owner = self.owners.get(here.uid)
@@ -99,9 +101,30 @@ class Kin:
                 return found, here
         return found, None
 
+    def chain(self, reference: Reference) -> tuple[list[str], Reference | None]:
+        """Return the uids above a pod with this controller, the lowest first, and what must be read to go on."""
+        uids, here = list[str](), reference
+        while here.uid not in uids:
+            uids.append(here.uid)
+            if (here.group, here.kind) not in BETWEEN:
+                break
+            known = self.jobs if here.uid in self.jobs else self._read
+            if here.uid not in known:
+                return uids, here
+            up = known[here.uid]
+            if up is None:
+                break
+            here = up
+        return uids, None
+
     def watched(self, reference: Reference) -> bool:
         """Whether a reference is to an owner that a watch will show, not to one that is read."""
         return (reference.group, reference.kind) in self._kinds
+
+    def follows(self, reference: Reference) -> bool:
+        """Whether an owner would have been shown by now if it were there."""
+        kind = self._kinds.get((reference.group, reference.kind))
+        return kind is not None and self._following(kind) is Following.FOLLOWED
 
     def give_up(self, reference: Reference) -> None:
         """Nobody shall wait for this owner any longer: it is named by pods and is not there."""
@@ -133,6 +156,7 @@ class Kin:
             self._note(plural, str(error))
             self._keep(reference.uid, None)
         else:
+            self.unclear.pop(plural, None)
             self._keep(reference.uid, above if uid == reference.uid else None)
         return True
 

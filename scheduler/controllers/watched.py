@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.discovery import Wanted
+from scheduler.cluster.events import Events, Regarding
 from scheduler.cluster.watches import Beside, Watches
 from scheduler.cluster.wire import head
 from scheduler.controllers.grouping import Grouping
@@ -32,8 +34,18 @@ class _Job:
     above: Reference | None
 
 
+class SeesJobs(Protocol):
+    """Who wants to know what stands above Jobs."""
+
+    def saw_job(self, uid: str, above: Reference | None) -> None:
+        """A Job appeared; above: its controller."""
+
+    def lost_job(self, uid: str) -> None:
+        """A Job is gone."""
+
+
 class _Jobs:
-    def __init__(self, cache: Cache, grouping: Grouping) -> None:
+    def __init__(self, cache: Cache, grouping: SeesJobs) -> None:
         self._groups, self._grouping = cache.groups, grouping
 
     def put(self, job: _Job) -> None:
@@ -68,7 +80,7 @@ def _decode_owner(raw: Raw, api_version: str, kind: OwnerKind) -> Owner:
     return owners.decode(raw, kind, api_version)
 
 
-def jobs(cache: Cache, grouping: Grouping) -> tuple[Callable[[Raw], _Job], _Jobs]:
+def jobs(cache: Cache, grouping: SeesJobs) -> tuple[Callable[[Raw], _Job], _Jobs]:
     """Return how Jobs are decoded and where they go."""
     return _decode_job, _Jobs(cache, grouping)
 
@@ -92,3 +104,14 @@ def following(watches: Watches, kind: OwnerKind) -> Following:
     if reflector.synced.is_set():
         return Following.FOLLOWED
     return Following.REFUSED if reflector.settled.is_set() else Following.PENDING
+
+
+def telling(events: Callable[[], Events]) -> Callable[[Owner, str, str], None]:
+    """Return what warns of an owner whose gang has no object, by an event on it."""
+
+    def tell(owner: Owner, scheduler: str, why: str) -> None:
+        one = owner.reference
+        about = Regarding(one.api, one.kind, owner.namespace, one.name, owner.uid, scheduler)
+        events().warn(about, "GroupNotMade", "Grouping", why)
+
+    return tell

@@ -25,17 +25,8 @@ from scheduler.dialects.base import (
 )
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup
+from scheduler.model.phases import word_of
 
-_PHASES = {
-    "Pending": "Pending",
-    "Inqueue": "Pending",
-    "Scheduling": "Scheduling",
-    "Running": "Running",
-    "Degraded": "Unknown",
-    "Completed": "Finished",
-    "Failed": "Failed",
-    "Unknown": "Unknown",
-}
 _NEUTRAL = {"Unknown": "Degraded", "Finished": "Completed"}
 _COUNTS = ("running", "succeeded", "failed")
 
@@ -74,7 +65,7 @@ class CoschedulingDialect(PodGroupDialect):
             set_condition(conditions, "Scheduled", "True", said, text, now)
         elif status.verdict is not None:
             set_condition(conditions, "Scheduled", "False", str(status.verdict.code), text, now)
-        wish: dict[str, Any] = {"phase": _PHASES[status.phase], **counted(status, _COUNTS)}
+        wish: dict[str, Any] = {"phase": word_of(self.name, status.phase), **counted(status, _COUNTS)}
         if status.phase in RAN and not before.get("scheduleStartTime"):
             wish["scheduleStartTime"] = now
         if "conditions" in before:

@@ -1,6 +1,6 @@
 """Muster's own API: scheduling.muster.sh/v1alpha1 PodGroup, Queue and Topology.
 
-Decided here: how the fields of the API become model values and which words the status uses. A flat list of sub-groups
+Decided here: how the fields of the API become model values and what the status says. A flat list of sub-groups
 that says no more than how many of each must start is read as roles. That a group once reached its minimum is remembered
 in status.start.actual.
 """
@@ -34,6 +34,7 @@ from scheduler.dialects.meta import seconds
 from scheduler.dialects.wishes import MAX_DEPTH, check_segments, check_tree, selector_of, texts
 from scheduler.model.decisions import LayoutFacts, SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, SubGroup
+from scheduler.model.phases import SUSPENDED, WORDS, word_of
 from scheduler.model.pods import Problem
 from scheduler.model.quantity import BadQuantity, amount
 from scheduler.model.queues import ROOT_QUEUE, UNLIMITED, WEIGHT_UNIT, Queue, QueueFacts
@@ -42,18 +43,7 @@ from scheduler.model.topology import HyperNode, Level, Topology, TopologyFacts
 from scheduler.model.verdict import Code
 from scheduler.model.wishes import TopologyWish
 
-_PHASES = {
-    "Pending": "Pending",
-    "Inqueue": "Admitted",
-    "Scheduling": "Binding",
-    "Running": "Running",
-    "Degraded": "Degraded",
-    "Completed": "Completed",
-    "Failed": "Failed",
-    "Unknown": "Degraded",
-}
-_SUSPENDED = "Suspended"
-_NEUTRAL = {word: neutral for neutral, word in _PHASES.items() if neutral != "Unknown"} | {_SUSPENDED: "Pending"}
+_NEUTRAL = {word: neutral for neutral, word in WORDS["muster"].items() if neutral != "Unknown"} | {SUSPENDED: "Pending"}
 _WITHIN = ("LowerPriority", "LowerOrNewerEqualPriority", "Never")
 _COUNTS = ("desired", "existing", "gated", "bound", "running", "succeeded", "failed")
 
@@ -187,9 +177,8 @@ class MusterDialect(PodGroupDialect):
             set_condition(conditions, "Scheduled", "True", said, text, now, observedGeneration=generation)
         elif reason:
             set_condition(conditions, "Scheduled", "False", reason, text, now, observedGeneration=generation)
-        kept_out = status.phase in ("Pending", "Inqueue") and reason == Code.SUSPENDED
         wish: dict[str, Any] = {
-            "phase": _SUSPENDED if kept_out else _PHASES[status.phase],
+            "phase": word_of(self.name, status.phase, kept_out=reason == Code.SUSPENDED),
             "conditions": conditions,
         }
         if status.place is not None or "queuePosition" in before:

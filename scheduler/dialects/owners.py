@@ -3,26 +3,30 @@
 Decided here: which kinds these are, and what of their pods is needed before the work can begin. What their controllers
 make only later (sets that start in order, workers that wait for their leader, a launcher that waits for its workers)
 does not count: a gang that waited for it would wait for ever. An annotation `scheduling.muster.sh/min-member` on the
-owner goes first. Not known here: which pods there are.
+owner goes first. Also how the PodGroup looks that is made for an owner. Not known here: which pods there are.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import msgspec
 
 from scheduler.dialects import membership
 from scheduler.dialects.base import Reader, plain
-from scheduler.dialects.membership import NO_KEYS, Keys
+from scheduler.dialects.membership import MADE_FOR, MAX_MEMBERS, NO_KEYS, Keys
 from scheduler.dialects.meta import Identity, OwnerReference, undecodable
 from scheduler.model.owners import Owner, Reference
 from scheduler.model.pods import Problem
 
 GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
 """The label that tells the replicas of a LeaderWorkerSet apart."""
+GROUP_API = "scheduling.muster.sh/v1alpha1"
+_NAME = 57
 _STEP = re.compile(r"([A-Za-z0-9_-]+)(\[\*\])?")
 
 
@@ -84,6 +88,35 @@ def decode_above(raw: bytes | msgspec.Raw, kind: str) -> tuple[str, Reference | 
     return meta.uid, controller(meta.owner_references)
 
 
+def group_name(owner: Reference) -> str:
+    """Return the name of the PodGroup that is made for an owner."""
+    return f"{owner.name[:_NAME].rstrip('-.')}-{hashlib.sha256(owner.uid.encode()).hexdigest()[:5]}"
+
+
+def group_spec(owner: Owner) -> dict[str, Any]:
+    """Return the spec of the PodGroup that is made for an owner."""
+    if not owner.shard:
+        return {"minMember": owner.minimum}
+    part = {"name": "replica", "matchLabelKeys": [owner.shard], "minMember": owner.minimum, "minSubGroups": 1}
+    return {"minMember": owner.minimum, "subGroups": [part]}
+
+
+def group_for(owner: Owner, *, preemptible: bool | None) -> dict[str, Any]:
+    """Return the PodGroup that is made for an owner, as JSON. preemptible: what its pods say of themselves."""
+    reference = owner.reference
+    spec = group_spec(owner)
+    if preemptible is False:
+        spec["preemptible"] = False
+    above = {"apiVersion": reference.api, "kind": reference.kind, "name": reference.name, "uid": reference.uid}
+    meta = {
+        "name": group_name(reference),
+        "namespace": owner.namespace,
+        "labels": {MADE_FOR: owner.uid},
+        "ownerReferences": [above],
+    }
+    return {"apiVersion": GROUP_API, "kind": "PodGroup", "metadata": meta, "spec": spec}
+
+
 def decode(raw: bytes | msgspec.Raw, kind: OwnerKind, api_version: str) -> Owner:
     """Return an owner. Raises `Undecodable`; fields that cannot be used are in its `problems`."""
     try:
@@ -120,11 +153,20 @@ def _job_set(spec: Reader) -> int:
     for job in jobs:
         if job.fields.get("dependsOn"):
             continue
-        template = job.object("template").object("spec")
-        parallel = template.integer("parallelism", 1, 0)
-        most = template.integer("completions", parallel, 0)
-        total += job.integer("replicas", 1, 0) * min(parallel, most)
+        total += job.integer("replicas", 1, 0) * pods_at_once(job.object("template").object("spec"))
     return total
+
+
+def pods_at_once(job: Reader) -> int:
+    """Return how many pods of a Job there are at once, from its spec."""
+    parallel = job.integer("parallelism", 1, 0)
+    return min(parallel, job.integer("completions", parallel, 0))
+
+
+def ray_workers(workers: Reader) -> int:
+    """Return how many pods there are of one group of Ray's workers."""
+    least, most = workers.integer("minReplicas", 0, 0), workers.integer("maxReplicas", MAX_MEMBERS, 0)
+    return min(max(least, workers.integer("replicas", least, 0)), most) * workers.integer("numOfHosts", 1, 1)
 
 
 def _ray_cluster(spec: Reader) -> int:
@@ -134,9 +176,8 @@ def _ray_cluster(spec: Reader) -> int:
     for workers in spec.objects("workerGroupSpecs"):
         if workers.flag("suspend") is True:
             continue
-        least = workers.integer("minReplicas", 0, 0)
-        wanted = least if scales else workers.integer("replicas", least, 0)
-        total += wanted * workers.integer("numOfHosts", 1, 1)
+        least = workers.integer("minReplicas", 0, 0) * workers.integer("numOfHosts", 1, 1)
+        total += min(least, ray_workers(workers)) if scales else ray_workers(workers)
     return total
 
 
@@ -161,9 +202,14 @@ def _replica_specs(spec: Reader) -> int:
         for role in replicas.fields:
             if role == "Launcher" and waits:
                 continue
-            number = replicas.object(role).integer("replicas", 1, 0)
+            number = replicas_of(replicas.object(role), name, role)
             total += min(number, least) if least and role == "Worker" else number
     return total
+
+
+def replicas_of(one: Reader, field: str, role: str) -> int:
+    """Return how many pods there are of a role of a job of Kubeflow; of workers of MPI there are none by default."""
+    return one.integer("replicas", 0 if (field, role) == ("mpiReplicaSpecs", "Worker") else 1, 0)
 
 
 def _mini_cluster(spec: Reader) -> int:
@@ -221,3 +267,23 @@ def with_more(more: Iterable[OwnerKind]) -> tuple[OwnerKind, ...]:
     """Return the known kinds and more; one of the same resource replaces a known one."""
     found = {(one.group, one.plural): one for one in (*KINDS, *more)}
     return tuple(found.values())
+
+
+class Stated(Protocol):
+    """A kind as a configuration states it; minimum: paths."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def resource(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def minimum(self) -> Iterable[str]: ...
+
+
+def configured(more: Iterable[Stated]) -> tuple[OwnerKind, ...]:
+    """Return the known kinds and those that a configuration states. Raises `ValueError` for a path that is none."""
+    return with_more(by_paths(one.group, one.version, one.resource, one.kind, one.minimum) for one in more)

@@ -38,6 +38,7 @@ from scheduler.dialects.wishes import selector_of, texts
 from scheduler.model.affinity import LabelSelector
 from scheduler.model.decisions import SetStatus
 from scheduler.model.groups import PodGroup, RoleMinimum, SubGroup
+from scheduler.model.phases import word_of
 from scheduler.model.pods import Problem
 from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue, QueueFacts
 from scheduler.model.resources import PODS, Amounts
@@ -45,16 +46,6 @@ from scheduler.model.topology import HyperNode, HyperNodeMember, Topology, Topol
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 from scheduler.model.wishes import NARROWEST, TopologyWish
 
-_PHASES = {
-    "Pending": "Pending",
-    "Inqueue": "Inqueue",
-    "Scheduling": "Inqueue",
-    "Running": "Running",
-    "Degraded": "Unknown",
-    "Completed": "Completed",
-    "Failed": "Completed",
-    "Unknown": "Unknown",
-}
 _NEUTRAL = {"Unknown": "Degraded"}
 _COUNTS = ("running", "succeeded", "failed")
 _STATES = ("Open", "Closed", "Closing", "Unknown")
@@ -197,7 +188,7 @@ class VolcanoDialect(PodGroupDialect):
         elif status.phase in ("Degraded", "Unknown") or has_condition(conditions, "Scheduled", "True"):
             set_condition(conditions, "Scheduled", "False", "BelowMinimum", text, now, transitionID=now)
         wish: dict[str, Any] = {
-            "phase": _PHASES[status.phase],
+            "phase": word_of(self.name, status.phase),
             "conditions": conditions,
             **counted(status, _COUNTS),
         }

@@ -134,13 +134,12 @@ class Book:
 
     def limited(self, row: int, ask: Ints) -> tuple[int, int] | None:
         """Return the first queue, from the leaf up, whose limit is too low for so much more, and the resource."""
-        line = list(self.lineage(row))
-        limit = self.ground.limit[line]
-        over = (ask > 0) & (limit < CEILING) & (self.used[line] + ask > limit)
-        if not over.any():
-            return None
-        place, column = np.argwhere(over)[0]
-        return line[int(place)], int(column)
+        for one in self.lineage(row):
+            limit = self.ground.limit[one]
+            over = (ask > 0) & (limit < CEILING) & (self.used[one] + ask > limit)
+            if over.any():
+                return one, int(over.argmax())
+        return None
 
     def reserved(self, row: int, ask: Ints) -> tuple[int, int] | None:
         """Return the queue below whose parent idle guarantees of others leave too little, and the resource.

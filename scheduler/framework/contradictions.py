@@ -57,10 +57,11 @@ def _of_parts(group: PodGroup, wish: PartsApart, wishes: Sequence[Wish], domains
     # Those that need nothing, or that may be anywhere, count first.
     least -= sum(one.path not in wish.parts or not _starts(one, group) for one in siblings)
     for most, rule in _confined(wish.label, part, wishes, domains):
-        if most < least:
+        if most * wish.limit < least:
             level = _name(wish.label, domains)
-            wanted = f"{least} sub-groups start together, each in a {level} of its own"
-            return f"{wanted}, which leaves room for {most}, by {rule}"
+            apart = f"each in a {level} of its own" if wish.limit == 1 else f"at most {wish.limit} in each {level}"
+            wanted = f"{least} sub-groups start together, {apart}"
+            return f"{wanted}, which leaves room for {most * wish.limit}, by {rule}"
     return ""
 
 

@@ -30,14 +30,20 @@ def main_resource(session: Session) -> str:
     return min(gpus, key=lambda name: (-gpus[name], name)) if gpus else "cpu"
 
 
+def barred(session: Session) -> NDArray[np.bool_]:
+    """Return for each node (N,) whether nothing may be put there: it is cordoned, or being deleted."""
+    table = session.table
+    return np.array([one.unschedulable for one in table.classes], dtype=np.bool_)[table.class_of]
+
+
 def look(session: Session, name: str, resource: str) -> Picture:
     """Return the picture of a topology that exists, by a resource that some node has."""
     tree = session.topology.trees[name]
     table = session.table
     row = table.resources.index(resource)
-    barred = np.array([one.unschedulable for one in table.classes], dtype=np.bool_)[table.class_of]
+    shut = barred(session)
     total = table.allocatable[row]
-    free = np.where(barred, 0, np.maximum(session.free[row], 0))
+    free = np.where(shut, 0, np.maximum(session.free[row], 0))
     whole = (total > 0) & (free == total)
     uids = [uid for uid, said in session.topology.facts.items() if said.hypernode or said.name == name]
     faults = [fault for uid in uids for fault in session.topology.faults.get(uid, ())]
@@ -57,7 +63,7 @@ def look(session: Session, name: str, resource: str) -> Picture:
         everything=_room(np.ones(len(table.names), dtype=np.bool_), whole, total, free),
         unlabelled=_room(outside, whole, total, free),
         unlabelled_nodes=tuple(np.flatnonzero(outside).tolist()),
-        nodes=tuple(zip(table.names, total.tolist(), free.tolist(), barred.tolist(), strict=True)),
+        nodes=tuple(zip(table.names, total.tolist(), free.tolist(), shut.tolist(), strict=True)),
         faults=tuple(fault for fault in faults if fault.kind in kinds),
     )
 

@@ -6,7 +6,7 @@ how role minimums, those of sub-groups and the total go together, and when a gro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,14 +50,20 @@ def needs(state: GroupState) -> Needs:
     lacking = lacking_of(tree_of(state)) if group.subgroups else NOTHING
     if not group.roles:
         return Needs(max(0, group.min_member - state.placed, lacking.size), lacking=lacking)
-    placed = count_by_role((*state.assumed, *state.bound, *state.succeeded))
-    roles = tuple(
-        (role.name, role.count - placed.get(role.name, 0))
-        for role in sorted(group.roles, key=lambda role: role.name)
-        if role.count > placed.get(role.name, 0)
-    )
+    roles = roles_lacking(state)
     total = max(0, group.min_member - state.placed, sum(count for _, count in roles), lacking.size)
     return Needs(total, roles, lacking)
+
+
+def roles_lacking(state: GroupState, placed: Container[str] = ()) -> tuple[tuple[str, int], ...]:
+    """Return how many members of each role are missing to its minimum. placed: waiting ones (uid) that count too."""
+    more = (pod for pod in state.waiting if pod.uid in placed) if placed else ()
+    there = count_by_role((*state.assumed, *state.bound, *state.succeeded, *more))
+    return tuple(
+        (role.name, role.count - there.get(role.name, 0))
+        for role in sorted(state.group.roles, key=lambda role: role.name)
+        if role.count > there.get(role.name, 0)
+    )
 
 
 def startable(state: GroupState) -> tuple[Pod, ...]:
@@ -118,7 +124,7 @@ def membership(state: GroupState) -> Verdict | None:
             failed=len(state.failed),
             foreign=state.foreign,
         )
-    waiting, gated = count_by_role(state.waiting), count_by_role(state.gated)
+    waiting, gated = count_by_role(startable(state)), count_by_role(state.gated)
     minimums = {role.name: role.count for role in state.group.roles}
     for role, count in missing.roles:
         have = waiting.get(role, 0)

@@ -174,7 +174,8 @@ class Hooks:
             answer = hook(shape, view)
             if not isinstance(answer, np.ndarray) or answer.shape != view.open_slots.shape:
                 raise hook.wrong(type(answer).__name__, f"an array of {view.open_slots.shape[0]} scores")
-            part = answer.astype(np.int64) * hook.weight
+            part = answer.astype(np.int64, copy=False)
+            part = part if hook.weight == 1 else part * hook.weight
             total = part if total is None else total + part
         return total
 

@@ -90,12 +90,22 @@ def _victims(session: Session) -> list[str]:
             continue
         if len(left) + running.fixed < running.minimum:
             found.append(f"{running.key} is left with {len(left)} of {running.minimum} members")
-        counts, before = (Counter(map(running.role_of, pods)) for pods in (left, running.pods))
-        short = [role for role, least in running.roles if counts[role] < least]
-        gone = all(counts[role] == 0 or before[role] < least for role, least in running.roles if role in short)
-        if short and not (running.parted and gone and _whole(session, running, left)):
-            found.append(f"{running.key} is left without the minimum of role {', '.join(short)}")
+        short = _short(session, running, left)
+        if short:
+            found.append(f"{running.key} is left without the minimum of {', '.join(short)}")
     return found
+
+
+def _short(session: Session, running: Running, left: list[Pod]) -> list[str]:
+    """Return the roles and sub-groups that are left with less than their minimum, and may not be."""
+    held, had = (Counter(pod.role for pod in pods) for pods in (left, running.pods))
+    # Of a group with sub-groups some may go that are spare, though a role lacks members: none of that role.
+    least = {role: min(count, had[role]) if running.parted else count for role, count in running.roles}
+    roles = [f"role {role}" for role, count in least.items() if held[role] < count]
+    held, had = (Counter(pod.part for pod in pods) for pods in (left, running.pods))
+    parts = [part for part, count in running.parts if held[part] < count]
+    gone = all(held[part] == 0 or had[part] < count for part, count in running.parts if part in parts)
+    return roles if gone and _whole(session, running, left) else [*roles, *parts]
 
 
 def _whole(session: Session, running: Running, left: list[Pod]) -> bool:

@@ -38,10 +38,11 @@ class Outlook:
         self._slots = np.zeros(len(snapshot.table.names), dtype=np.int64)
         self.kept: list[Piece] = []
         """What is kept for somebody, to be told apart from what was placed."""
+        self._any = False
         self.add(pod for pod, _ in going(snapshot))
 
     def __bool__(self) -> bool:
-        return bool(self._slots.any()) or bool(self._amounts.any())
+        return self._any
 
     def amounts(self, pod: Pod, shapes: Mapping[str, Shape] | None = None) -> NDArray[np.int64]:
         """Return what a pod holds on its node, in the order of the table's resources."""
@@ -73,6 +74,7 @@ class Outlook:
         rows, amounts, slots = self.piece(pods)
         self._amounts[:, rows] += amounts
         self._slots[rows] += slots
+        self._look()
 
     @contextmanager
     def ahead(self) -> Iterator[None]:
@@ -83,6 +85,9 @@ class Outlook:
             yield
         finally:
             undo()
+
+    def _look(self) -> None:
+        self._any = bool(self._slots.any()) or bool(self._amounts.any())
 
     def is_used(self, row: int) -> bool:
         """Whether, inside `ahead`, more is given out on a node than is free now."""
@@ -100,6 +105,7 @@ class Outlook:
         amounts -= coming
         soon = np.minimum(self._slots[rows], slots)
         self._slots[rows] -= soon
+        self._look()
         slots -= soon
         piece = rows, -amounts, -slots
         self._ledger.adjust(*piece)

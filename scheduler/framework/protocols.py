@@ -161,10 +161,11 @@ class EvenDomains:
 
 @dataclass(frozen=True, slots=True)
 class PartsApart:
-    """No domain of a level has members of two of these sub-groups."""
+    """No domain of a level has members of more than `limit` of these sub-groups."""
 
     label: str
     parts: tuple[str, ...]
+    limit: int = 1
 
 
 @dataclass(frozen=True, slots=True)

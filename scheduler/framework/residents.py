@@ -25,8 +25,8 @@ from scheduler.model.snapshot import Snapshot
 class Running:
     """A running group. pods: its members on nodes that may still be evicted, in order of rank and name.
 
-    minimum: how many of `pods` and `fixed` must stay if any stay. roles: the same for single roles, of `pods` alone;
-    of a group with sub-groups (`parted`) for those of which something runs, by path.
+    minimum: how many of `pods` and `fixed` must stay if any stay. roles: the same for single roles, of `pods` alone.
+    parts: the same for sub-groups of which something runs, by path; `parted`: it has sub-groups.
     fixed: members that count toward the minimum and cannot be evicted now (they are being bound). since: when the first
     of the pods was bound. queue: name of the leaf queue. held: what its pods hold together.
     """
@@ -45,10 +45,14 @@ class Running:
     min_runtime: float | None = None
     held: Amounts = ()
     parted: bool = False
+    parts: tuple[tuple[str, int], ...] = ()
 
-    def role_of(self, pod: Pod) -> str:
-        """The role, or the sub-group, that a member counts for."""
-        return pod.part if self.parted else pod.role
+    def floors(self) -> Iterator[tuple[str, tuple[Pod, ...], int]]:
+        """Yield each role and each sub-group with its pods, and how many of them must stay if any pod stays."""
+        for role, least in self.roles:
+            yield role, tuple(pod for pod in self.pods if pod.role == role), least
+        for part, least in self.parts:
+            yield part, tuple(pod for pod in self.pods if pod.part == part), least
 
 
 def victim_of(running: Running, pod: Pod, why: str) -> Victim:
@@ -154,7 +158,7 @@ def _only_grew(before: Running, now: Running | None) -> bool:
 
 
 def _protected_by(one: Running) -> tuple[object, ...]:
-    return one.queue, one.priority, one.minimum, one.roles, one.preemptible, one.min_runtime
+    return one.queue, one.priority, one.minimum, one.roles, one.parts, one.preemptible, one.min_runtime
 
 
 def without(running: Running, leaving: Container[str], shapes: Mapping[str, Shape]) -> Running | None:
@@ -168,7 +172,7 @@ def without(running: Running, leaving: Container[str], shapes: Mapping[str, Shap
         key=running.key, holder=running.holder, queue=running.queue, priority=running.priority, pods=pods,
         minimum=running.minimum, roles=running.roles, fixed=running.fixed, since=running.since,
         created=running.created, preemptible=running.preemptible, min_runtime=running.min_runtime,
-        held=held_together(pods, shapes), parted=running.parted,
+        held=held_together(pods, shapes), parted=running.parted, parts=running.parts,
     )  # fmt: skip
 
 
@@ -187,16 +191,13 @@ def _of_group(state: GroupState, shapes: Mapping[str, Shape]) -> Running | None:
     if not state.bound:
         return None
     group = state.group
-    minimum = max(1, group.min_member - len(state.succeeded))
-    if group.subgroups and group.roles:
-        minimum = len(state.bound) + len(state.assumed)  # both bind it, in ways that cross: it goes whole or not at all
     return Running(
         key=state.key,
         holder=f"{group.namespace}/{group.name}",
         queue=state.queue.strip("/").rpartition("/")[2] or DEFAULT_QUEUE,
         priority=state.priority,
         pods=state.bound,
-        minimum=minimum,
+        minimum=max(1, group.min_member - len(state.succeeded)),
         roles=_roles(state),
         fixed=len(state.assumed),
         since=min((pod.since for pod in state.bound if pod.since), default=0.0),
@@ -205,17 +206,19 @@ def _of_group(state: GroupState, shapes: Mapping[str, Shape]) -> Running | None:
         min_runtime=group.min_runtime,
         held=held_together(state.bound, shapes),
         parted=bool(group.subgroups),
+        parts=_parts(state) if group.subgroups else (),
     )
 
 
+def _parts(state: GroupState) -> tuple[tuple[str, int], ...]:
+    gone = Counter(pod.part for pod in (*state.succeeded, *state.assumed))
+    there = {pod.part for pod in state.bound}
+    leaves = [leaf for leaf in tree_of(state).leaves() if leaf.path in there]
+    return tuple((leaf.path, max(0, leaf.minimum - gone[leaf.path])) for leaf in leaves)
+
+
 def _roles(state: GroupState) -> tuple[tuple[str, int], ...]:
-    ended = (*state.succeeded, *state.assumed)
-    if state.group.subgroups:
-        gone = Counter(pod.part for pod in ended)
-        there = {pod.part for pod in state.bound}
-        leaves = [leaf for leaf in tree_of(state).leaves() if leaf.path in there]
-        return tuple((leaf.path, max(0, leaf.minimum - gone[leaf.path])) for leaf in leaves)
-    counts = count_by_role(ended)
+    counts = count_by_role((*state.succeeded, *state.assumed))
     return tuple((role.name, max(0, role.count - counts.get(role.name, 0))) for role in state.group.roles)
 
 

@@ -7,8 +7,6 @@ borrowed: what it holds above what it deserves, where that counts. The numbers a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from scheduler.framework.book import rows_of
@@ -16,47 +14,7 @@ from scheduler.framework.bookkeeping import asked_in
 from scheduler.framework.session import Session
 from scheduler.model.filling import CEILING
 from scheduler.model.quota import shifts, subtree
-
-GONE = "Gone"
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """One resource of one queue, over the queue and all below it, in the units of the model; None: unlimited.
-
-    guarantee, deserved, limit: as they count, so that an inner queue that says nothing has what those below it have.
-    used: also by pods that are about to go. waiting: asked for by ungated members that wait. entitled: to how much.
-    owed: how much it may hold without giving back. weight: thousandths. used_share: the part of the capacity that it
-    used lately, 0 to 1, and factor what that does to the weight; None where no account is kept. decayed: in
-    resource seconds.
-    """
-
-    resource: str
-    guarantee: int
-    deserved: int | None
-    limit: int | None
-    used: int
-    waiting: int
-    entitled: int
-    owed: int | None
-    borrowed: int
-    weight: int
-    decayed: int | None = None
-    used_share: float | None = None
-    factor: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """One queue of the tree. fault: why it does not take part ("" = it does). state: `GONE` where it has no object."""
-
-    name: str
-    parent: str
-    depth: int
-    state: str
-    priority: int
-    shares: tuple[Share, ...] = ()
-    fault: str = ""
+from scheduler.model.shares import GONE, Share, Standing
 
 
 def standings(session: Session) -> tuple[Standing, ...]:

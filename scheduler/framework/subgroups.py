@@ -10,6 +10,7 @@ The tree itself is `model.parts`. Pure values; nothing here knows how a placemen
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -71,12 +72,16 @@ NOTHING = Lacking()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One decision about some waiting members: exactly `total` of them, or (each) as many as there is room for."""
+    """One decision about some waiting members: exactly `total` of them, or (each) as many as there is room for.
+
+    roles: so many of each at least.
+    """
 
     pods: tuple[Pod, ...]
     total: int
     each: bool
     lacking: Lacking = NOTHING
+    roles: tuple[tuple[str, int], ...] = ()
 
 
 def is_under(path: str, part: str) -> bool:
@@ -164,7 +169,8 @@ def _offered(part: Part) -> Iterator[Pod]:
 
 
 def pick(pods: Iterable[Pod], lacking: Lacking, roles: Mapping[str, int], total: int) -> tuple[Pod, ...]:
-    """Return `total` of the pods (or all): first those that begun parts, the cheapest choice and the roles lack.
+    """Return `total` of the pods (or all): first those that begun parts, the cheapest choice and the roles lack, which
+    may be more than `total`.
 
     Where that leaves only members of parts that nobody needs, more than `total` if the smallest of these is larger.
     """
@@ -173,26 +179,42 @@ def pick(pods: Iterable[Pod], lacking: Lacking, roles: Mapping[str, int], total:
     for choice in lacking.choices:
         _take(choice.parts, choice.least, left, others)
     wanted = dict(roles)
-    chosen: list[Pod] = []
+    inside: dict[str, list[Pod]] = {}
     rest: list[Pod] = []
     last: list[Pod] = []
     for pod in pods:
-        if left.get(pod.part, 0) > 0:
-            left[pod.part] -= 1
-            wanted[pod.role] = wanted.get(pod.role, 0) - 1
-            chosen.append(pod)
-        else:
-            (last if pod.part in others else rest).append(pod)
+        (inside.setdefault(pod.part, []) if pod.part in left else last if pod.part in others else rest).append(pod)
+    chosen: list[Pod] = []
+    for path, mine in inside.items():
+        taken = _of_roles(mine, wanted, left[path])
+        chosen.extend(taken)
+        kept = {pod.uid for pod in taken}
+        rest.extend(pod for pod in mine if pod.uid not in kept)
     needed = [pod for pod in rest if _spend(wanted, pod.role)]
     kept = {pod.uid for pod in needed}
+    total = max(total, len(chosen) + len(needed))
     sure = chosen + needed + [pod for pod in rest if pod.uid not in kept]
     if len(sure) >= total or not last or any(choice.least for choice in lacking.choices):
         return tuple(sure + last)[:total]
-    smallest = min((part for choice in lacking.choices for part in choice.parts), key=lambda part: part.size)
-    whole = pick(last, Lacking(choices=(Choice((smallest,), 1),)), {}, smallest.size)
+    useful = {pod.part for pod in last if wanted.get(pod.role, 0) > 0}
+    parts = (part for choice in lacking.choices for part in choice.parts)
+    smallest = min(parts, key=lambda part: (useful.isdisjoint(_paths(part)), part.size))
+    whole = pick(last, Lacking(choices=(Choice((smallest,), 1),)), wanted, smallest.size)
     kept = {pod.uid for pod in whole}
     further = [pod for pod in last if pod.uid not in kept]
     return tuple(sure + [*whole, *further][: max(total - len(sure), len(whole))])
+
+
+def _of_roles(pods: Sequence[Pod], wanted: dict[str, int], count: int) -> tuple[Pod, ...]:
+    """Return so many of the pods, those of which roles lack some first, in their order; they lack these no longer."""
+    kept: set[str] = set()
+    for pod in pods:
+        if len(kept) < count and _spend(wanted, pod.role):
+            kept.add(pod.uid)
+    for pod in pods:
+        if len(kept) < count:
+            kept.add(pod.uid)
+    return tuple(pod for pod in pods if pod.uid in kept)
 
 
 def _spend(wanted: dict[str, int], role: str) -> bool:
@@ -224,31 +246,54 @@ def _paths(part: Need) -> Iterator[str]:
 # -- a group that runs ------------------------------------------------------------------------------------------------
 
 
-def repairs(state: GroupState, placed: Mapping[str, object] | None = None) -> Iterator[Step]:
+def repairs(
+    state: GroupState, placed: Mapping[str, object] | None = None, roles: Mapping[str, int] | None = None
+) -> Iterator[Step]:
     """Yield what brings a running group back to its minimum: lost members, then parts that have to start, then others.
 
-    placed: waiting members (uid) that are placed by now.
+    placed: waiting members (uid) that are placed by now. roles: how many members of each lack then.
     """
     tree = tree_of(state, placed)
     lacking = lacking_of(tree)
+    wanted = dict(roles or {})
     counts = dict(lacking.minimums)
     for part in tree.leaves():  # what is not there yet does not hold up the rest
         if part.started and part.lack is None:
             counts[part.path] = len(part.waiting)
-    lost = tuple(pod for leaf in tree.leaves() for pod in leaf.waiting[: counts.get(leaf.path, 0)])
+    lost = tuple(pod for leaf in tree.leaves() for pod in _of_roles(leaf.waiting, wanted, counts.get(leaf.path, 0)))
     if lost:
         yield Step(lost, len(lost), each=True)
     named = {pod.uid for pod in lost}
+    begun = tuple(pod for leaf in tree.leaves() if leaf.started and not leaf.met for pod in leaf.waiting)
+    alone = tuple(pod for pod in (*singles(tree), *begun) if pod.uid not in named and _spend(wanted, pod.role))
+    if alone:
+        yield Step(alone, len(alone), each=True)
+    named.update(pod.uid for pod in alone)
     for choice in lacking.choices:
-        wanted = Lacking(choices=(choice,))
+        asked = Lacking(choices=(choice,))
         if choice.least and len(choice.parts) >= choice.least:
             pods = _members(tree, choice.parts)
-            yield Step(pods, wanted.size, each=False, lacking=wanted)
+            yield Step(pods, asked.size, each=False, lacking=asked)
             named.update(pod.uid for pod in pods)
-    more = state.group.min_member - state.placed - len(placed or ()) - lacking.size
+    more = state.group.min_member - state.placed - len(placed or ()) - lacking.size - len(alone)
     rest = tuple(pod for pod in singles(tree) if pod.uid not in named)[: max(0, more)]
     if rest:
         yield Step(rest, len(rest), each=True)
+
+
+def at_once(
+    state: GroupState, placed: Mapping[str, object] | None = None, roles: Sequence[tuple[str, int]] = ()
+) -> Step | None:
+    """Return the one decision that brings a running group back to its minimum, which lacks members of roles; None where
+    they do not exist. placed, roles: as in `repairs`."""
+    tree = tree_of(state, placed)
+    lacking, pods = lacking_of(tree), offered(tree)
+    there = Counter(pod.role for pod in pods)
+    missing = state.group.min_member - state.placed - len(placed or ())
+    total = max(missing, lacking.size, sum(count for _, count in roles))
+    if len(pods) < total or not lacking.possible or any(there[role] < count for role, count in roles):
+        return None
+    return Step(pods, total, each=False, lacking=lacking, roles=tuple(roles))
 
 
 def _members(tree: Tree, parts: Iterable[Need]) -> tuple[Pod, ...]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from scheduler.model.pods import Problem
+from scheduler.model.pods import Pod, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +49,14 @@ class Owner:
     def title(self) -> str:
         """How people are told of it."""
         return f"{self.reference.kind} {self.namespace}/{self.reference.name}"
+
+
+def without_object(pod: Pod, owner: Owner) -> Pod:
+    """Return a pod as a member of the gang of its owner where no object states that gang."""
+    if owner.problems:
+        return replace(pod, problems=(*pod.problems, *owner.problems))
+    if owner.minimum < 2:
+        return pod
+    uid = f"{owner.uid}.{dict(pod.labels).get(owner.shard, '')}" if owner.shard else owner.uid
+    kind, name = owner.reference.kind, owner.reference.name
+    return replace(pod, owner_kind=kind, owner_name=name, owner_uid=uid, min_member=owner.minimum)

@@ -1,4 +1,4 @@
-"""How much each queue is entitled to, and how much more each may use. Pure arithmetic: arrays in, arrays out.
+"""How much each queue is entitled to, and what is kept for it. Pure arithmetic: arrays in, arrays out.
 
 Decided here, for each resource by itself, from the root down, in exact integers:
 
@@ -6,8 +6,8 @@ Decided here, for each resource by itself, from the root down, in exact integers
   up to its limit. Each of the three is given by priority, highest first; queues of one priority divide what does not
   suffice: guarantees and deserved in proportion, the surplus by weight. What a queue wants is what it and everything
   below it use and ask for, and never less than its guarantee, which is held while idle.
-- `headroom`: what a queue may use beyond what it uses now: less than its limit and those above it leave, and less than
-  what the guarantees beside it keep.
+- `held`, `idle_guarantees`: what is guaranteed of what there is, and what of that stays free for those who do not use
+  it. How much more a queue may use then, beside its limit and those above it, is told by `framework.book`.
 
 Fields that are not set: an inner queue guarantees and deserves what those below it do, a leaf 0; the limit is that of
 the queue above. A weight of 0 gives no part of the surplus.
@@ -388,24 +388,6 @@ def idle_guarantees(structure: Structure, fields: Fields, used: Ints, kept: Ints
         below[:, level] = np.minimum(mine, np.maximum(limit[:, level] - used.T[:, level], 0))
         _add_to_parents(structure, level, below)
     return np.ascontiguousarray(below.T)
-
-
-def headroom(structure: Structure, fields: Fields, usage: Ints, total: Ints) -> Ints:
-    """Return (queues, resources) how much more each queue may use now; negative where something is over.
-
-    usage: (queues, resources), in each queue itself. CEILING: nothing limits it.
-    """
-    used, kept = subtree(structure, usage).T, held(structure, fields, total).T
-    limit = np.where(fields.limit >= 0, fields.limit, CEILING).T
-    idle = idle_guarantees(structure, fields, used.T, kept.T).T
-    beside = sums_below(structure, idle.T).T
-    room = limit - used
-    root = structure.root
-    room[:, root] = np.minimum(room[:, root], np.clip(total, 0, CEILING) - used[:, root])
-    for level in structure.levels[1:]:
-        up = structure.parent[level]
-        room[:, level] = np.minimum(room[:, level], room[:, up] - (beside[:, up] - idle[:, level]))
-    return np.ascontiguousarray(room.T)
 
 
 def owed(structure: Structure, fields: Fields) -> Ints:

@@ -33,12 +33,3 @@ def add(*parts: Amounts) -> Amounts:
 def scale(part: Amounts, factor: int) -> Amounts:
     """Return `part` times an integer."""
     return amounts((name, value * factor) for name, value in part)
-
-
-def at_least(*parts: Amounts) -> Amounts:
-    """Return the element-wise maximum."""
-    total: dict[str, int] = {}
-    for part in parts:
-        for name, value in part:
-            total[name] = max(total.get(name, 0), value)
-    return amounts(total)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from scheduler.cluster import feed
 from scheduler.model.bindrequest import BindRequest, given_up
 from scheduler.model.decisions import Place, SetStatus
+from scheduler.model.phases import word_of
 from scheduler.model.verdict import Verdict
 from scheduler.observe import explain
 
@@ -188,7 +189,8 @@ class Journal:
 
     def _status(self, status: SetStatus, session: str, now: float) -> None:
         if not status.group.startswith(_ALONE):
-            kind = "waits" if status.verdict is not None else status.phase
+            word = word_of(status.group.partition("/")[0], status.phase)
+            kind = "waits" if status.verdict is not None else word
             self._note(status.group, _Note(now, now, session, kind, status))
 
     def _request(self, request: BindRequest) -> None:

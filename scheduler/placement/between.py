@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.rules import Cap, Follow, MemberRule, Once, Repel, Spread
-from scheduler.placement.problem import NODE, AtMostDomains, PlacementProblem, Segments
+from scheduler.placement.problem import NODE, AtMostDomains, AtMostGroups, PlacementProblem, Segments
 
 if TYPE_CHECKING:
     from scheduler.placement.instance import Instance, Ints
@@ -83,6 +83,21 @@ class Few:
     ids: Ints
     present: NDArray[np.bool_]
     new: int
+
+
+@dataclass(slots=True, eq=False)
+class Crowd:
+    """A domain that receives a group of kinds which was not there holds at most so many groups. present: groups by
+    domains, who is there already."""
+
+    groups: tuple[tuple[int, ...], ...]
+    ids: Ints
+    present: NDArray[np.bool_]
+    limit: int
+
+    def of(self, kind: int) -> int:
+        """Return the group of a kind, -1 for none."""
+        return next((number for number, kinds in enumerate(self.groups) if kind in kinds), -1)
 
 
 @dataclass(slots=True, eq=False)
@@ -158,6 +173,23 @@ def apart(instance: Instance, level: str, most: int, kinds: tuple[int, ...]) -> 
         return
     ids = instance.ids_of(level)
     limit(instance, dict.fromkeys(kinds, 1), ids, np.full(int(ids.max(initial=-1)) + 1, most, dtype=np.int64))
+
+
+def crowd(instance: Instance, rule: AtMostGroups) -> None:
+    """At most so many of these groups are in a domain; one that is full of others takes no further group."""
+    groups = tuple(instance.kinds_of(group) for group in rule.groups)
+    ids = instance.ids_of(rule.level)
+    present = np.zeros((len(groups), int(ids.max(initial=-1)) + 1), dtype=np.bool_)
+    for domain, group in rule.present:
+        if domain < present.shape[1]:
+            present[group, domain] = True
+    full = present.sum(axis=0) >= rule.limit
+    for number, kinds in enumerate(groups):
+        barred = np.append(full & ~present[number], False)[ids]  # the last: nodes without the label
+        for kind in kinds:
+            instance.kinds[kind].cap[barred] = 0
+    if sum(map(bool, groups)) > 1 and len(groups) > rule.limit:
+        instance.crowds.append(Crowd(groups, ids, present, rule.limit))
 
 
 def few(instance: Instance, rule: AtMostDomains, kinds: tuple[int, ...]) -> None:

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler.placement.between import Following, Spreading
+from scheduler.placement.between import Crowd, Following, Spreading
 from scheduler.placement.counting import segment_sums
 from scheduler.placement.devices import alone, left_of
 from scheduler.placement.instance import Instance, Ints
-from scheduler.placement.standing import held
+from scheduler.placement.standing import groups_there, held
 
 Flags = NDArray[np.bool_]
 
@@ -87,6 +87,8 @@ class Board:
             for mine, other in ((exclusion.ours, exclusion.theirs), (exclusion.theirs, exclusion.ours)):
                 if number in mine:
                     cap[self._hosting(other, exclusion.ids)] = 0
+        for crowd in instance.crowds:
+            cap[self._full(crowd, number)] = 0
         for spread in instance.spreads:
             if number in spread.counted and number not in spread.carriers:
                 np.minimum(cap, self._beside(spread), out=cap)
@@ -123,6 +125,15 @@ class Board:
         if ids is None:
             return here
         return _among(ids, here)
+
+    def _full(self, part: Crowd, number: int) -> Flags:
+        """Return the nodes in whose domain so many groups are that the one of a kind may not come."""
+        group = part.of(number)
+        if group < 0:
+            return np.zeros(self.instance.size, dtype=np.bool_)
+        inside = groups_there(part, self.x)
+        full = (inside.sum(axis=0) >= part.limit) & ~inside[group]
+        return np.append(full, False)[part.ids]  # the last: nodes without the label
 
     def _followed(self, rule: Following, number: int, cap: Ints) -> Flags:
         """Return the nodes on which a follower finds what it follows; for the first pod the roomiest domain."""

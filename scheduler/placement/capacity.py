@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.placement.between import Crowd
 from scheduler.placement.counting import segment_sums
 from scheduler.placement.instance import Instance, Ints
 from scheduler.placement.units import Layout, Unit
@@ -81,7 +82,7 @@ class Capacity:
         order = np.argsort(domain, kind="stable")
         starts = np.searchsorted(domain[order], np.arange(segment.size + 1))
         nodes = [order[starts[place] : starts[place + 1]] for place in range(segment.size)]
-        apart = any(unit.inner for unit in units)
+        apart = any(unit.inner for unit in units) or any(ids is not units[0].ids for ids in _ruled(instance))
         alike = _alike(instance, items, nodes, apart=apart)
         return cls(
             instance,
@@ -113,6 +114,16 @@ class Capacity:
             for one in theirs:
                 apart[one].update(ours)
         return _cliques(apart) if self._whole() else []
+
+    def crowds(self) -> list[tuple[Crowd, list[list[int]]]]:
+        """Return each rule about groups in whole domains of the units, with the items of each group."""
+        items = [set(one.amounts) for one in self.types] + [{kind} for kind in self.loose]
+        first = self.types[0].units[0].ids
+        return [
+            (part, [[n for n, kinds in enumerate(items) if kinds & set(group)] for group in part.groups])
+            for part in self.instance.crowds
+            if part.ids is first
+        ]
 
     def _whole(self) -> bool:
         """Whether each exclusion is about whole domains of the units."""
@@ -152,12 +163,9 @@ def _local(instance: Instance, ids: Ints) -> bool:
     """Whether no rule joins domains: each domain of a rule is inside one of the units' domains."""
     if instance.spreads or instance.follows or instance.few:
         return False
-    rules = [part.ids for part in instance.domain_limits]
-    rules.extend(part.ids for part in instance.multiples)
-    rules.extend(part.ids for part in instance.exclusions if part.ids is not None)
     segments = instance.segment_ids()
     inside = segments >= 0
-    for rule in rules:
+    for rule in _ruled(instance):
         if rule is ids:
             continue
         mine = inside & (rule >= 0)
@@ -165,6 +173,15 @@ def _local(instance: Instance, ids: Ints) -> bool:
         if np.unique(joint, axis=1).shape[1] > np.unique(joint[:2], axis=1).shape[1]:
             return False
     return True
+
+
+def _ruled(instance: Instance) -> list[Ints]:
+    """Return the domains of every rule over domains that is no unit's."""
+    found = [part.ids for part in instance.domain_limits]
+    found.extend(part.ids for part in instance.multiples)
+    found.extend(part.ids for part in instance.crowds)
+    found.extend(part.ids for part in instance.exclusions if part.ids is not None)
+    return found
 
 
 def _domains(instance: Instance, ids: Ints, *, loose: bool) -> tuple[Ints, Ints, NDArray[np.bool_]]:
@@ -216,7 +233,10 @@ def _shapes(
 
 
 def _alike(instance: Instance, items: list[dict[int, int]], nodes: list[NDArray[np.intp]], *, apart: bool) -> list[int]:
-    """Return a number for each domain; those of one number have the same nodes. apart: none has."""
+    """Return a number for each domain; those of one number have the same nodes, alike to rules over whole domains.
+
+    apart: none has.
+    """
     if apart:
         return list(range(len(nodes)))
     caps = {
@@ -226,6 +246,9 @@ def _alike(instance: Instance, items: list[dict[int, int]], nodes: list[NDArray[
     rows = [instance.free, *(cap[None, :] for cap in caps.values())]
     rows.extend(pool.free for pool in instance.pools.values())
     rows.extend(part.pays[None, :].astype(np.int64) for part in instance.shared)
+    rows.extend(_by_node(part.limits[None, :], part.ids) for part in instance.domain_limits)
+    rows.extend(_by_node(part.more[None, :], part.ids) for part in instance.multiples)
+    rows.extend(_by_node(part.present, part.ids) for part in instance.crowds)
     table = np.concatenate(rows)
     numbers: dict[tuple[int, bytes], int] = {}
     found = []
@@ -234,3 +257,9 @@ def _alike(instance: Instance, items: list[dict[int, int]], nodes: list[NDArray[
         key = (here.size, columns[:, np.lexsort(columns[::-1])].tobytes())
         found.append(numbers.setdefault(key, len(numbers)))
     return found
+
+
+def _by_node(table: NDArray[np.generic], ids: Ints) -> Ints:
+    """Return rows over domains as rows over nodes; -1 for nodes without the label."""
+    filled = np.pad(table.astype(np.int64), ((0, 0), (0, 1)), constant_values=-1)
+    return filled[:, ids]

@@ -11,6 +11,7 @@ from scheduler.placement.problem import (
     Apart,
     AtMost,
     AtMostDomains,
+    AtMostGroups,
     BadProblem,
     Balanced,
     Demand,
@@ -106,6 +107,8 @@ def _check_rule(problem: PlacementProblem, rule: Rule, where: str) -> None:
             if limit < 0:
                 raise BadProblem(f"{where}.limit: {limit} is negative")
             _check_level(problem, level, where)
+        case AtMostGroups():
+            used = _check_groups(problem, rule, where)
         case AtMostDomains() | Segments() | Balanced():
             used = _check_domain_rule(problem, rule, where)
         case Parts(parts, least):
@@ -138,6 +141,22 @@ def _check_domain_rule(
     if any(domain < 0 for domain in present):
         raise BadProblem(f"{where}.present: nodes without the label are no domain")
     return rule.demands or ()
+
+
+def _check_groups(problem: PlacementProblem, rule: AtMostGroups, where: str) -> tuple[int, ...]:
+    """Return the demands that it names."""
+    _check_level(problem, rule.level, where)
+    if rule.limit < 0:
+        raise BadProblem(f"{where}.limit: {rule.limit} is negative")
+    used = tuple(demand for group in rule.groups for demand in group)
+    if len(set(used)) < len(used):
+        raise BadProblem(f"{where}.groups: a demand is named twice")
+    for domain, group in rule.present:
+        if domain < 0:
+            raise BadProblem(f"{where}.present: nodes without the label are no domain")
+        if not 0 <= group < len(rule.groups):
+            raise BadProblem(f"{where}.present: there is no group {group}")
+    return used
 
 
 def _check_parts(parts: tuple[Part, ...], least: int, where: str) -> None:

@@ -153,16 +153,15 @@ def _best_segment(instance: Instance, cap: Ints, sums: Ints, total: int) -> int:
         return int(able[0])
     objective, scores = instance.problem.objective, instance.kinds[0].scores
     keys = [-sums[able] if objective == "spread" else sums[able]]
-    if objective == "scores" and scores is not None:
+    if objective == "scores" and scores is not None and total > 0:
         chosen = np.zeros(instance.segment_count + 1, dtype=np.bool_)  # the last: nodes in no segment
         chosen[able] = True
-        nodes = np.flatnonzero(chosen[instance.segments] & (cap > 0))
+        nodes = (chosen[instance.segments] & (cap > 0)).nonzero()[0]
         nodes = nodes[best_first(scores[nodes], instance.segments[nodes])]
         held, inside = cap[nodes], instance.segments[nodes]
-        taken = np.clip(total - running(held, inside), 0, held)
-        worth = np.zeros(instance.segment_count, dtype=np.int64)
-        np.add.at(worth, inside, taken * scores[nodes])
-        keys.append(-worth[able])
+        taken = np.minimum(np.maximum(total - running(held, inside), 0), held)
+        starts = np.append(0, (inside[1:] != inside[:-1]).nonzero()[0] + 1)  # one for each of `able`, in its order
+        keys.append(-np.add.reduceat(taken * scores[nodes], starts))
     return int(able[np.lexsort(keys)[0]])
 
 

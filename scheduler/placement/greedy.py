@@ -205,6 +205,10 @@ def _take(
     for exclusion in instance.exclusions:
         if exclusion.ids is not None and number in (*exclusion.ours, *exclusion.theirs):
             keys.append(_domain_rank(exclusion.ids[nodes], cap[nodes]))
+    for crowd in instance.crowds:
+        if (group := crowd.of(number)) >= 0:
+            own = board.x[list(crowd.groups[group])].any(axis=0)
+            keys.append(_domain_rank(crowd.ids[nodes], cap[nodes], crowd.ids[own]))
     if segments is not None:
         keys.append(segments[nodes])
     if keys:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from scheduler.model.rules import Once
 from scheduler.placement.between import (
+    Crowd,
     Exclusion,
     Few,
     Following,
@@ -25,6 +26,7 @@ from scheduler.placement.between import (
     Spreading,
     add,
     apart,
+    crowd,
     domain_ids,
     extra_rows,
     few,
@@ -39,6 +41,7 @@ from scheduler.placement.problem import (
     Apart,
     AtMost,
     AtMostDomains,
+    AtMostGroups,
     Balanced,
     Demand,
     DeviceAsk,
@@ -103,6 +106,7 @@ class Instance:
     follows: list[Following] = field(default_factory=list)
     few: list[Few] = field(default_factory=list)
     multiples: list[Multiple] = field(default_factory=list)
+    crowds: list[Crowd] = field(default_factory=list)
     hard: list[str] = field(default_factory=list)
     levels: dict[str, Ints] = field(default_factory=dict)
     pools: dict[str, Devices] = field(default_factory=dict)
@@ -231,6 +235,8 @@ def _signature(problem: PlacementProblem, number: int, demand: Demand) -> tuple[
     for rule in problem.rules:
         if isinstance(rule, Within | Apart | AtMostDomains | Segments):
             sides.append(rule.demands is None or number in rule.demands)
+        elif isinstance(rule, AtMostGroups):
+            sides.append(next((at for at, group in enumerate(rule.groups) if number in group), -1))
         elif not isinstance(rule, Minimum | AtMost | Parts | Balanced):
             sides.extend(side(rule, number))
     return (
@@ -270,6 +276,9 @@ def _rules(instance: Instance) -> None:
     problem = instance.problem
     for rule in problem.rules:
         if isinstance(rule, Minimum | AtMost | Once | Parts | Balanced):
+            continue
+        if isinstance(rule, AtMostGroups):
+            crowd(instance, rule)
             continue
         if not isinstance(rule, Apart | Within | AtMostDomains | Segments):
             add(instance, rule)

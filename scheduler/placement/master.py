@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from scheduler.placement.between import Crowd
 from scheduler.placement.capacity import Capacity, Type
 from scheduler.placement.cpsat import Clock, Model, Status
 from scheduler.placement.exact import composition_rows
@@ -44,11 +45,13 @@ class Master:
     decide: Decide
     clock: Clock
     _cliques: list[list[int]] = field(init=False)
+    _crowds: list[tuple[Crowd, list[list[int]]]] = field(init=False)
     _known: dict[tuple[int, Held], tuple[Ints | None, bool]] = field(default_factory=dict)
     _refused: dict[int, list[Held]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._cliques = self.capacity.cliques()
+        self._crowds = self.capacity.crowds()
 
     def solve(self, segment: int) -> tuple[Draft | None, bool]:
         """Return pods in a segment, or None and whether there are provably none."""
@@ -118,6 +121,9 @@ class Master:
             for here in places:
                 flags = [_used(model, here[item]) for item in clique if here[item] >= 0]
                 model.row(flags, [1] * len(flags), None, 1)
+        for crowd, groups in self._crowds:
+            for domain, here in zip(domains, places, strict=True):
+                _crowd_row(model, crowd, groups, here, int(crowd.ids[capacity.nodes[domain][0]]))
         for domain, here in zip(domains, places, strict=True):
             for what in self._refused.get(capacity.alike[domain], ()):
                 _forbid(model, here, what)
@@ -195,6 +201,24 @@ def _used(model: Model, variable: int) -> int:
     flag = model.variable(0, 1)
     model.row([variable, flag], [1, -most], None, 0)
     return flag
+
+
+def _crowd_row(model: Model, part: Crowd, groups: list[list[int]], here: list[int], domain: int) -> None:
+    """Of the groups that are not in a domain yet so many come as there is room for. groups: the items of each."""
+    if domain < 0:
+        return
+    coming = []
+    for number, items in enumerate(groups):
+        used = [here[item] for item in items if here[item] >= 0]
+        if used and not part.present[number, domain]:
+            flags = [_used(model, variable) for variable in used]
+            flag = flags[0] if len(flags) == 1 else model.variable(0, 1)
+            for one in flags if len(flags) > 1 else ():
+                model.row([one, flag], [1, -1], None, 0)
+            coming.append(flag)
+    room = max(0, part.limit - int(part.present[:, domain].sum()))
+    if len(coming) > room:
+        model.row(coming, [1] * len(coming), None, room)
 
 
 def _forbid(model: Model, here: list[int], what: Held) -> None:

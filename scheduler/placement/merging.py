@@ -95,6 +95,7 @@ def contents(
             replace(part, weights=weighed(part.weights)) for part in here.domain_limits if weighed(part.weights)
         ],
         multiples=[replace(part, kinds=moved(part.kinds)) for part in here.multiples if moved(part.kinds)],
+        crowds=[replace(part, groups=tuple(map(moved, part.groups))) for part in here.crowds],
         shared=[replace(part, kinds=moved(part.kinds)) for part in here.shared if moved(part.kinds)],
         partial=cut([(moved(old), ids) for old, ids in inner if moved(old)], nodes),
         soft=[],

@@ -55,6 +55,7 @@ def narrowed(instance: Instance, nodes: NDArray[np.intp]) -> Instance:
         spreads=[replace(part, ids=part_of(part.ids), nodes=part.nodes[nodes]) for part in instance.spreads],
         follows=[replace(part, ids=tuple(ids[nodes] for ids in part.ids)) for part in instance.follows],
         few=[replace(part, ids=part_of(part.ids)) for part in instance.few],
+        crowds=[replace(part, ids=part_of(part.ids)) for part in instance.crowds],
         pools={name: replace(pool, free=pool.free[:, nodes]) for name, pool in instance.pools.items()},
         multiples=[replace(part, ids=part_of(part.ids)) for part in instance.multiples],
     )

@@ -141,6 +141,18 @@ class Apart:
 
 
 @dataclass(frozen=True, slots=True)
+class AtMostGroups:
+    """No domain receives pods of a group that was not there and then holds pods of more than `limit` of these groups of
+    demands; groups share no demand. present: (domain, group), pods of which are there already; nodes without the label
+    do not count."""
+
+    level: str
+    limit: int
+    groups: tuple[tuple[int, ...], ...]
+    present: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AtMostDomains:
     """The pods of these demands (None: of all) are in at most `limit` domains; nodes without the label host none.
 
@@ -193,7 +205,9 @@ class Parts:
     least: int
 
 
-Rule: TypeAlias = Minimum | AtMost | Within | Apart | AtMostDomains | Segments | Balanced | Parts | MemberRule
+Rule: TypeAlias = (
+    Minimum | AtMost | Within | Apart | AtMostGroups | AtMostDomains | Segments | Balanced | Parts | MemberRule
+)
 """Those of one question alone, and those that plugins state (`scheduler.model.rules`)."""
 
 

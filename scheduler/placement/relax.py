@@ -22,6 +22,7 @@ from scheduler.placement.problem import (
     Apart,
     AtMost,
     AtMostDomains,
+    AtMostGroups,
     Demand,
     Explanation,
     Infeasible,
@@ -84,7 +85,7 @@ def restrictions(problem: PlacementProblem) -> tuple[str, ...]:
     """Return the names of what could be left out, those of rules first."""
     names = list(_topologies(problem).values())
     one_each = any(demand.max_per_node is not None for demand in problem.demands)
-    if one_each or any(isinstance(rule, Apart) for rule in problem.rules):
+    if one_each or any(isinstance(rule, Apart | AtMostGroups) for rule in problem.rules):
         names.append(APART)
     names.extend(name for kind, name in _OF_RULES if any(isinstance(rule, kind) for rule in problem.rules))
     if any(demand.mask is not None and not demand.mask.all() for demand in problem.demands):
@@ -114,7 +115,7 @@ def without(problem: PlacementProblem, left_out: Collection[str]) -> PlacementPr
         rule
         for rule in problem.rules
         if not (isinstance(rule, Within) and rule.hard and topologies[rule.level] in left_out)
-        and not (isinstance(rule, Apart) and APART in left_out)
+        and not (isinstance(rule, Apart | AtMostGroups) and APART in left_out)
         and not (isinstance(rule, Once) and rule.resource in left_out)
         and not any(isinstance(rule, kind) and name in left_out for kind, name in _OF_RULES)
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scheduler.placement.between import Few, Following, Multiple, Spreading
+from scheduler.placement.between import Crowd, Few, Following, Multiple, Spreading
 from scheduler.placement.cpsat import Model
 from scheduler.placement.instance import Instance, Ints
 
@@ -55,6 +55,8 @@ def domain_rows(instance: Instance, model: Model, cells: Cells) -> None:
             model.row(sides, [1, 1], None, 1)
     for spread in instance.spreads:
         _spread(model, cells, spread)
+    for crowd in instance.crowds:
+        _crowd(model, cells, crowd)
     for few in instance.few:
         _few(model, cells, few)
     for multiple in instance.multiples:
@@ -70,6 +72,19 @@ def _receives(model: Model, cells: Cells, here: Sequence[tuple[int, int]]) -> in
         variable, most = cells.pods[kind][group]
         model.row([variable, flag], [1, -most], None, 0)
     return flag
+
+
+def _crowd(model: Model, cells: Cells, part: Crowd) -> None:
+    """Of the groups that are not in a domain yet so many come as there is room for."""
+    coming: dict[int, list[int]] = {}
+    for group, kinds in enumerate(part.groups):
+        for domain, here in sorted(cells.inside(kinds, part.ids).items()):
+            if not part.present[group, domain]:
+                coming.setdefault(domain, []).append(_receives(model, cells, here))
+    for domain, flags in sorted(coming.items()):
+        room = max(0, part.limit - int(part.present[:, domain].sum()))
+        if len(flags) > room:
+            model.row(flags, [1] * len(flags), None, room)
 
 
 def _few(model: Model, cells: Cells, part: Few) -> None:

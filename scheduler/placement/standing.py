@@ -7,8 +7,9 @@ The searches ask this after they took pods away. It shares no code with `verify`
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from scheduler.placement.between import Exclusion, Few, Following, Limit, Multiple, Spreading
+from scheduler.placement.between import Crowd, Exclusion, Few, Following, Limit, Multiple, Spreading
 from scheduler.placement.counting import segment_sums
 from scheduler.placement.instance import Instance, Ints
 
@@ -23,6 +24,7 @@ def grouping(instance: Instance) -> Ints:
     columns.extend(part.ids for part in instance.domain_limits)
     columns.extend(part.ids for part in instance.few)
     columns.extend(part.ids for part in instance.multiples)
+    columns.extend(part.ids for part in instance.crowds)
     columns.extend(part.ids for part in instance.exclusions if part.ids is not None)
     columns.extend(ids for _, ids in instance.partial)
     group = np.zeros(instance.size, dtype=np.int64)
@@ -37,6 +39,7 @@ def holds(instance: Instance, x: Ints) -> bool:
     return (
         all(limited(part, x) for part in instance.domain_limits)
         and all(apart(part, x) for part in instance.exclusions)
+        and all(crowded(part, x) for part in instance.crowds)
         and all(spreads(part, x) for part in instance.spreads)
         and all(few(part, x) for part in instance.few)
         and all(multiples(part, x) for part in instance.multiples)
@@ -56,6 +59,21 @@ def apart(part: Exclusion, x: Ints) -> bool:
     ids = np.arange(x.shape[1]) if part.ids is None else part.ids
     ours, theirs = (ids[x[list(side)].any(axis=0) & (ids >= 0)] for side in (part.ours, part.theirs))
     return not np.intersect1d(ours, theirs).size
+
+
+def groups_there(part: Crowd, x: Ints) -> NDArray[np.bool_]:
+    """Return for each group and domain whether some of it is there."""
+    found = part.present.copy()
+    for number, kinds in enumerate(part.groups):
+        hosts = x[list(kinds)].any(axis=0) & (part.ids >= 0)
+        found[number, part.ids[hosts]] = True
+    return found
+
+
+def crowded(part: Crowd, x: Ints) -> bool:
+    """Whether no domain that received another group holds too many."""
+    inside = groups_there(part, x)
+    return not ((inside & ~part.present).any(axis=0) & (inside.sum(axis=0) > part.limit)).any()
 
 
 def few(part: Few, x: Ints) -> bool:

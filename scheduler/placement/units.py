@@ -113,6 +113,7 @@ def kind_key(instance: Instance, number: int, amount: int) -> tuple[object, ...]
         sides.extend((number in spread.carriers, number in spread.counted))
     for follow in instance.follows:
         sides.extend((number in follow.followers, number in follow.targets))
+    sides.extend(crowd.of(number) for crowd in instance.crowds)
     sides.extend(number in few.kinds for few in instance.few)
     sides.extend(number in multiple.kinds for multiple in instance.multiples)
     scores = b"" if kind.scores is None else kind.scores.tobytes()

@@ -18,6 +18,7 @@ from scheduler.placement.problem import (
     Apart,
     AtMost,
     AtMostDomains,
+    AtMostGroups,
     Balanced,
     Minimum,
     Part,
@@ -175,8 +176,8 @@ def _rule(problem: PlacementProblem, rule: Rule, on_node: list[dict[int, int]], 
             return [f"weight {weight}, {rule}"] if weight > limit else []
         case Within() | AtMostDomains():
             return _domains(problem, rule, on_node)
-        case Segments():
-            return _segments(problem, rule, on_node)
+        case Segments() | AtMostGroups():
+            return _segments(problem, rule, on_node) if isinstance(rule, Segments) else _groups(problem, rule, on_node)
         case Apart(level, limit, demands_or_all):
             sums: dict[int, int] = {}
             for demand in _of(problem, demands_or_all):
@@ -214,6 +215,22 @@ def _domains(problem: PlacementProblem, rule: Within | AtMostDomains, on_node: l
     else:
         broken = bool(ids) and (-1 in ids or len(ids | set(rule.present)) > rule.limit)
     return [f"in domains {sorted(ids)}, {rule}"] if broken else []
+
+
+def _groups(problem: PlacementProblem, rule: AtMostGroups, on_node: list[dict[int, int]]) -> list[str]:
+    """The domains that receive a group and then hold too many."""
+    before: dict[int, set[int]] = {}
+    for domain, group in rule.present:
+        before.setdefault(domain, set()).add(group)
+    placed: dict[int, set[int]] = {}
+    for number, demands in enumerate(rule.groups):
+        for demand in demands:
+            for node in on_node[demand]:
+                placed.setdefault(_domain(problem, rule.level, node), set()).add(number)
+    placed.pop(-1, None)
+    there = {domain: groups | before.get(domain, set()) for domain, groups in placed.items()}
+    over = [d for d in sorted(there) if len(there[d]) > rule.limit and placed[d] - before.get(d, set())]
+    return [f"groups {sorted(there[d])} in domain {d}, {rule}" for d in over]
 
 
 def _segments(problem: PlacementProblem, rule: Segments, on_node: list[dict[int, int]]) -> list[str]:

@@ -25,7 +25,7 @@ _FIRST, _MORE = 3, 8
 
 def crossing(instance: Instance) -> bool:
     """Whether a rule joins nodes of different segments, so that segments cannot be searched side by side."""
-    return instance.open or any(part.ids is not None for part in instance.exclusions)
+    return instance.open or bool(instance.crowds) or any(part.ids is not None for part in instance.exclusions)
 
 
 def worlds(instance: Instance, bounds: Bounds) -> Iterator[list[Ints]]:

@@ -13,7 +13,6 @@ from scheduler.playground.metadata import labels, qualified_name
 
 _EFFECTS = ["NoSchedule", "PreferNoSchedule", "NoExecute"]
 _NODE_OPERATORS = ["DoesNotExist", "Exists", "Gt", "In", "Lt", "NotIn"]
-_LABEL_OPERATORS = ("DoesNotExist", "Exists", "In", "NotIn")
 
 
 def tolerations(where: str, rows: list[Obj]) -> list[Cause]:

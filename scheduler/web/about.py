@@ -12,20 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from scheduler.actions.lineup import left_over
 from scheduler.actions.status import phase_of
 from scheduler.framework.floorplan import main_resource
 from scheduler.framework.session import Session
-from scheduler.framework.shares import Standing, standings
+from scheduler.framework.shares import standings
 from scheduler.model.groups import GroupState
 from scheduler.model.hints import near
+from scheduler.model.phases import word_of
 from scheduler.model.pods import held_together
 from scheduler.model.resources import Amounts
+from scheduler.model.shares import Standing
+from scheduler.model.verdict import Code
 from scheduler.web import answers
-from scheduler.web.answers import GangRow, QueueRow, Share, Total
+from scheduler.web.answers import GangRow, QueueRow, Total
 
 Arguments = Mapping[str, str]
 ENDED = frozenset({"Completed", "Failed"})
@@ -79,7 +79,7 @@ class About:
 
     @cached_property
     def phases(self) -> dict[str, str]:
-        """The phase of each group; one of which the session placed something is about to start."""
+        """The phase of each group in the model's words; one of which the session placed something is about to start."""
         session = self.session
         return {
             key: "Scheduling"
@@ -87,6 +87,12 @@ class About:
             else phase_of(state, admitted=key in session.admitted)
             for key, state in session.snapshot.groups.items()
         }
+
+    def word(self, state: GroupState) -> str:
+        """Return the phase of a group in the word that its object's status has for it."""
+        why = self.session.verdicts.get(state.key)
+        kept_out = why is not None and why.code is Code.SUSPENDED
+        return word_of(state.group.dialect, self.phases[state.key], kept_out=kept_out)
 
     def waits(self, state: GroupState) -> bool:
         """Whether something of the group waits, or nothing of it is there yet."""
@@ -122,7 +128,7 @@ class About:
             dialect=group.kind.lower() if group.dialect == "owner" else group.dialect,
             queue=session.queue_of(state),
             priority=state.priority,
-            phase=self.phases[state.key],
+            phase=self.word(state),
             created=group.created,
             minimum=group.min_member,
             existing=state.existing,
@@ -149,7 +155,7 @@ class About:
                 one.fault,
                 waiting[one.name],
                 running[one.name],
-                tuple(_share(share) for share in one.shares if resource is None or share.resource == resource),
+                tuple(share for share in one.shares if resource is None or share.resource == resource),
             )
             for one in found
         )
@@ -183,10 +189,6 @@ def chosen(arguments: Arguments, name: str, known: Sequence[str], default: str) 
     return asked or default
 
 
-def _share(share: Any) -> Share:
-    return Share(**{name: getattr(share, name) for name in Share.__struct_fields__})
-
-
 def totals(session: Session) -> tuple[Total, ...]:
     """Return every resource that nodes have, the one that is worth looking at first."""
     table = session.table
@@ -199,12 +201,6 @@ def totals(session: Session) -> tuple[Total, ...]:
     return tuple(
         sorted(found, key=lambda one: (usual.index(one.resource) if one.resource in usual else 3, one.resource))
     )
-
-
-def barred(session: Session) -> NDArray[np.bool_]:
-    """Return for each node whether nothing may be put there (it is cordoned, or being deleted)."""
-    table = session.table
-    return np.array([one.unschedulable for one in table.classes], dtype=np.bool_)[table.class_of]
 
 
 def start(arguments: Arguments, size: int, many: int) -> int:

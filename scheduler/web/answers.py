@@ -11,7 +11,11 @@ import msgspec
 from scheduler.model.floorplan import Picture
 from scheduler.model.pods import Condition, Problem
 from scheduler.model.resources import Amounts
+from scheduler.model.shares import Share
 from scheduler.model.verdict import Verdict
+
+GANGS, MEMBERS, NODES, GUESTS = 50, 100, 100, 100
+"""Groups, members of one, nodes, and pods of one on a page of a list."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,24 +61,6 @@ class GangRow(msgspec.Struct, frozen=True):
     nodes: int
     why: Verdict | None = None
     place: Place | None = None
-
-
-class Share(msgspec.Struct, frozen=True):
-    """One resource of a queue, as `framework.shares.Share` has it; None: unlimited."""
-
-    resource: str
-    guarantee: int
-    deserved: int | None
-    limit: int | None
-    used: int
-    waiting: int
-    entitled: int
-    owed: int | None
-    borrowed: int
-    weight: int
-    decayed: int | None = None
-    used_share: float | None = None
-    factor: float | None = None
 
 
 class QueueRow(msgspec.Struct, frozen=True):

@@ -11,18 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from scheduler.framework.floorplan import look, main_resource
+from scheduler.framework.floorplan import barred, look, main_resource
 from scheduler.framework.session import Session
 from scheduler.model.quantity import format_amount
 from scheduler.model.queues import UNLIMITED
 from scheduler.web import answers
-from scheduler.web.about import About, Arguments, Refused, barred, chosen, start, totals
-from scheduler.web.answers import Answer, Nothing
+from scheduler.web.about import About, Arguments, Refused, chosen, start, totals
+from scheduler.web.answers import GANGS, Answer, Nothing
 from scheduler.web.asking_gang import gang
 from scheduler.web.asking_nodes import node, nodes
 
-GANGS, FIRST = 50, 12
-"""Groups on one page of a list, and on the pages that are about something else."""
+FIRST = 12
+"""Groups on the pages that are about something else."""
 QUEUES, QUEUES_FIRST = 250, 40
 """Queues that the overview shows, and the page of a queue below it. Where there are more than a few, the overview shows
 those of the first level unless it is asked for `queues=all`."""
@@ -64,7 +64,7 @@ def _overview(about: About, arguments: Arguments) -> Answer:
         totals=every,
         nodes=len(session.table.names),
         barred=int(barred(session).sum()),
-        phases=tuple(sorted(Counter(about.phases.values()).items())),
+        phases=tuple(sorted(Counter(map(about.word, session.snapshot.groups.values())).items())),
         queues=about.queue_rows(tree[:QUEUES], resource),
         many=len(about.standings),
         waiting=tuple(about.row(state) for state in waiting[:FIRST]),

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from scheduler.actions.lineup import levels_of, turn_in
+from scheduler.framework.floorplan import barred
 from scheduler.framework.gangs import not_found
 from scheduler.framework.hooks import HookRaised
 from scheduler.model.groups import GroupState
@@ -19,11 +20,8 @@ from scheduler.model.nodes import HOSTNAME
 from scheduler.model.pods import Pod, held_together
 from scheduler.model.wishes import TopologyWish
 from scheduler.web import answers, outlook
-from scheduler.web.about import About, Arguments, barred, start
-from scheduler.web.answers import Answer, Nothing
-
-MEMBERS = 100
-"""Members on one page."""
+from scheduler.web.about import About, Arguments, start
+from scheduler.web.answers import MEMBERS, Answer, Nothing
 
 
 def gang(about: About, arguments: Arguments) -> Answer:

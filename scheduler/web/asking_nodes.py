@@ -10,16 +10,16 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler.framework.floorplan import barred
 from scheduler.framework.session import Session
 from scheduler.model.hints import near
 from scheduler.model.nodes import HOSTNAME, Taint
 from scheduler.model.pods import held_by
 from scheduler.web import answers
-from scheduler.web.about import About, Arguments, Refused, barred, chosen, start, totals
+from scheduler.web.about import About, Arguments, Refused, chosen, start, totals
+from scheduler.web.answers import GUESTS, NODES
 from scheduler.web.asking_gang import place_of
 
-NODES, GUESTS = 100, 100
-"""Nodes on one page, and pods on the page of a node."""
 STATES = ("free", "full", "cordoned")
 CHOICES = 400
 """Domains, and pools, that are offered to choose from."""

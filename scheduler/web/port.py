@@ -1,22 +1,27 @@
 """Where the page meets the io process: it hears what the session process says, and asks it.
 
-Decided here: that a question has a number, so that its answer finds whoever asked, also late. Must not know how the io
-process is made up: it is given a way to send, and a way to ask how things stand.
+Decided here: that a question has a number, so that its answer finds whoever asked, also late; and that nothing which
+goes wrong here reaches who decides and binds: it is logged, and the page lacks it. Must not know how the io process is
+made up: it is given a way to send, and a way to ask how things stand.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
+import structlog
 
 from scheduler.cluster import feed
 from scheduler.config import SchedulerConfiguration
 from scheduler.observe.health import Reply
 from scheduler.observe.journal import Journal
 from scheduler.web.site import Site, Status, Unanswerable
+
+log = structlog.get_logger("muster.page")
 
 
 class Page:
@@ -33,11 +38,13 @@ class Page:
 
     def handover(self, decided: feed.Handover) -> None:
         """Take what a session decided."""
-        self._journal.handover(decided)
+        with _apart("handover"):
+            self._journal.handover(decided)
 
     def done(self, told: feed.SessionDone) -> None:
         """Take the figures of a session, and let browsers know of it."""
-        self._journal.done(told)
+        with _apart("session"):
+            self._journal.done(told)
         self._site.news()
 
     def reply(self, told: feed.PageReply) -> None:
@@ -48,12 +55,14 @@ class Page:
 
     def watch(self, events: Sequence[feed.Event]) -> None:
         """Take what the cache tells its subscribers."""
-        self._journal.watch(events)
+        with _apart("events"):
+            self._journal.watch(events)
 
     def passing(self, event: feed.Event) -> None:
         """Send on what the session process is to know, with an eye on what became of decisions."""
         if isinstance(event, feed.HandoverFailed):
-            self._journal.refused(event.session, event.groups, event.cause)
+            with _apart("refusal"):
+                self._journal.refused(event.session, event.groups, event.cause)
         self._send(event)
 
     def news(self) -> None:
@@ -75,6 +84,15 @@ class Page:
         if reply.fault:
             raise Unanswerable(reply.fault)
         return reply.data
+
+
+@contextmanager
+def _apart(told: str) -> Iterator[None]:
+    """Keep what goes wrong to the page."""
+    try:
+        yield
+    except Exception:
+        log.exception("page_not_told", told=told)
 
 
 def digest(config: SchedulerConfiguration) -> str:

@@ -21,12 +21,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from scheduler.model.floorplan import Domain, Picture
 from scheduler.model.quantity import format_amount
 from scheduler.model.queues import WEIGHT_UNIT
+from scheduler.model.shares import Share
 from scheduler.model.verdict import Verdict
 from scheduler.observe import explain
 from scheduler.observe.health import PAGE
 from scheduler.observe.heatmap import LOADS, Box, Text, plan
 from scheduler.web import answers
-from scheduler.web.answers import Answer, Share
+from scheduler.web.answers import GANGS, GUESTS, MEMBERS, NODES, Answer
 
 MAP = 1300.0
 """Pixels to which the heat map is laid out."""
@@ -34,9 +35,10 @@ TURN = 0.002
 """Seconds after which a page that is being made lets others go on."""
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 _PHASES = {
-    "Running": "good", "bound": "good", "Scheduling": "soon", "placed": "soon", "on its way": "soon", "comes": "soon",
-    "Completed": "past", "succeeded": "past", "being deleted": "past",
-    "Degraded": "bad", "Failed": "bad", "failed": "bad", "evicted": "bad",
+    "Running": "good", "bound": "good", "Scheduling": "soon", "Binding": "soon", "placed": "soon", "on its way": "soon",
+    "comes": "soon",
+    "Completed": "past", "Finished": "past", "succeeded": "past", "being deleted": "past",
+    "Degraded": "bad", "Unknown": "bad", "Failed": "bad", "failed": "bad", "evicted": "bad",
 }  # fmt: skip
 _VIEWS: Mapping[str, type[Answer]] = {
     "overview": answers.Overview, "gangs": answers.GangList, "gang": answers.Gang, "queue": answers.QueuePage,
@@ -72,7 +74,8 @@ class Renderer:
         }  # fmt: skip
         self._templates.globals |= {
             "url": url, "gang_url": gang_url, "mark": mark, "bar": bar, "heat": Heat, "bounds": bounds, "LOADS": LOADS,
-            "weight_unit": WEIGHT_UNIT, "domains": domains,
+            "weight_unit": WEIGHT_UNIT, "domains": domains, "GANGS": GANGS, "MEMBERS": MEMBERS, "NODES": NODES,
+            "GUESTS": GUESTS,
         }  # fmt: skip
         for name in self._templates.list_templates():
             self._templates.get_template(name)  # compiled here, beside the loop

@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl, unquote
 
 import structlog
@@ -59,6 +59,8 @@ _HTML = "text/html; charset=utf-8"
 _LISTS = {"": "overview", "gangs": "gangs", "nodes": "nodes", "topology": "topology"}
 _SINGLE = {"queues": "queue", "nodes": "node"}
 Ask = Callable[[str, dict[str, str]], Awaitable[bytes]]
+_Question: TypeAlias = tuple[Any, ...]
+"""A view, then its arguments by name."""
 
 
 class Busy(Exception):
@@ -99,8 +101,8 @@ class Site:
         self._ask_brain, self._journal, self._status = ask, journal, status
         self._renderer: Renderer | None = None
         self._loading = asyncio.Lock()
-        self._answers: dict[tuple[str, ...], Answer] = {}
-        self._asking: dict[tuple[str, ...], asyncio.Task[Answer | None]] = {}
+        self._answers: dict[_Question, Answer] = {}
+        self._asking: dict[_Question, asyncio.Task[Answer | None]] = {}
         self._files: dict[str, tuple[bytes, str]] = {}
         self._viewers = 0
         self._news = asyncio.Event()
@@ -226,7 +228,7 @@ class Site:
 
     async def _about(self, view: str, arguments: Mapping[str, str]) -> tuple[Answer | None, bool]:
         """Return the answer to a question, and whether it is about the last session. Raises `Busy`, `Unanswerable`."""
-        key = (view, *(f"{name}={arguments[name]}" for name in sorted(arguments)))
+        key = (view, *sorted(arguments.items()))
         last = self._journal.last
         known = self._answers.get(key)
         if known is not None and last is not None and known.session == last.session:
@@ -234,7 +236,9 @@ class Site:
         task = self._asking.get(key)
         if task is None:
             if len(self._asking) >= ASKED:
-                raise Busy
+                if known is None:
+                    raise Busy
+                return known, False
             task = self._asking[key] = asyncio.create_task(self._ask(key, view, dict(arguments)), name="page answer")
             task.add_done_callback(lambda done: self._asked(key, done))
         try:
@@ -245,12 +249,12 @@ class Site:
                 raise Busy from None
             return known, False
 
-    def _asked(self, key: tuple[str, ...], done: asyncio.Task[Answer | None]) -> None:
+    def _asked(self, key: _Question, done: asyncio.Task[Answer | None]) -> None:
         self._asking.pop(key, None)
         if not done.cancelled() and done.exception() is not None:
-            log.warning("page_not_answered", view=key[0], error=str(done.exception()))
+            log.warning("page_not_answered", view=str(key[0]), error=str(done.exception()))
 
-    async def _ask(self, key: tuple[str, ...], view: str, arguments: dict[str, str]) -> Answer | None:
+    async def _ask(self, key: _Question, view: str, arguments: dict[str, str]) -> Answer | None:
         renderer = await self._load()
         data = await self._ask_brain(view, arguments)
         if not data:

@@ -77,11 +77,11 @@ def account(cluster: ControlPlane, name: str, less: Right | None = None) -> str:
         meta = document["metadata"]
         cluster_wide = document["kind"].startswith("Cluster") or document["kind"] == "Namespace"
         if cluster_wide:
-            meta["name"] = name
+            meta["name"] = name + meta["name"].removeprefix("muster").removeprefix("-system")
         else:
             meta["namespace"] = name
         if document["kind"] == "ClusterRoleBinding":
-            document["roleRef"]["name"] = name
+            document["roleRef"]["name"] = meta["name"]
         for subject in document.get("subjects", ()):
             subject["namespace"] = name
         if less is not None and "rules" in document:

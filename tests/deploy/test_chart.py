@@ -12,6 +12,7 @@ import yaml
 
 from scheduler.app import load_configuration
 from scheduler.config import KEYS
+from scheduler.dialects.owners import KINDS
 from scheduler.io_process import _FIXED
 from tests.controlplane.cluster import ControlPlane
 from tests.deploy import helm
@@ -113,6 +114,20 @@ def test_the_rights_are_those_of_config_rbac():
     made = objects(helm.template())
     assert made["ClusterRole", "muster-system:muster"]["rules"] == written["ClusterRole", "muster"]["rules"]
     assert made["Role", "muster"]["rules"] == written["Role", "muster"]["rules"]
+
+
+def test_owners_may_be_read_only_where_their_pods_are_grouped():
+    written = objects((ROOT / "config" / "rbac" / "muster.yaml").read_text())
+    name = "muster-system:muster-owners"
+    made = objects(helm.template())
+    assert made["ClusterRole", name]["rules"] == written["ClusterRole", "muster-owners"]["rules"]
+    assert made["ClusterRoleBinding", name]["roleRef"]["name"] == name
+    off = objects(helm.template('config.grouping={"enabled":false}'))
+    assert made.keys() - off.keys() == {("ClusterRole", name), ("ClusterRoleBinding", name)}
+    groups = {group for rule in off["ClusterRole", "muster-system:muster"]["rules"] for group in rule["apiGroups"]}
+    assert groups.isdisjoint({kind.group for kind in KINDS})
+    on = objects(helm.template('config.grouping={"enabled":true}'))
+    assert on.keys() == made.keys()
 
 
 def test_one_replica_has_no_disruption_budget_and_a_service_monitor_is_made_when_asked_for():

@@ -8,9 +8,9 @@ its own class with another client type and its own hook.
 
 A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}; RUNNING waits for a pod,
 SETTLE until watches are served what was changed, HANG stops a process), binds ({pod: fault}; "namespaces" is the
-creation of the scheduler's own). A point is one of the binder's, or request-unsent, request-sent, bind-unsent (in the
-client); kind is kill-io, kill-brain, kill-both or freeze; a fault is {status | drop: before, unsure or after, times,
-wait}.
+creation of the scheduler's own), late ({resource: seconds by which all that its watch tells comes late}). A point is
+one of the binder's, or request-unsent, request-sent, bind-unsent (in the client); kind is kill-io, kill-brain,
+kill-both or freeze; a fault is {status | drop: before, unsure or after, times, wait}.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class Plan:
         self._calls: Json | None = raw.get("calls")
         self._binds: dict[str, Json] = raw.get("binds", {})
         self._seen: dict[str, int] = {}
+        self.late: dict[str, float] = raw.get("late", {})
         self.kubeconfig = raw["kubeconfig"]
         self.brain = 0
 
@@ -165,6 +167,33 @@ class Client(ApiClient):
         if is_request:
             plan.reached("request-sent")
         return answer
+
+    async def stream_batches(self, path: str, *arguments: Any, **options: Any) -> AsyncIterator[list[bytes]]:
+        """Yield what the product's client does, later where that is planned."""
+        late = self.plan.late.get(path.rsplit("/", 1)[-1], 0.0)
+        came: asyncio.Queue[tuple[float, list[bytes] | BaseException | None]] = asyncio.Queue()
+
+        async def read() -> None:
+            end: BaseException | None = None
+            try:
+                async for lines in ApiClient.stream_batches(self, path, *arguments, **options):
+                    came.put_nowait((time.monotonic() + (late if lines else 0.0), lines))
+            except Exception as error:  # noqa: BLE001 - raised to who reads the stream
+                end = error
+            came.put_nowait((0.0, end))
+
+        reader = asyncio.create_task(read())
+        try:
+            while True:
+                at, lines = await came.get()
+                if isinstance(lines, BaseException):
+                    raise lines
+                if lines is None:
+                    return
+                await asyncio.sleep(max(0.0, at - time.monotonic()))
+                yield lines
+        finally:
+            reader.cancel()
 
     async def _once(self, method: str, path: str, *arguments: Any) -> bytes:
         if method == "GET":

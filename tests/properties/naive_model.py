@@ -11,6 +11,7 @@ from scheduler.placement import (
     Apart,
     AtMost,
     AtMostDomains,
+    AtMostGroups,
     Minimum,
     Part,
     Parts,
@@ -100,6 +101,8 @@ class _Naive:
                 self._few(rule, 1, ())
         elif isinstance(rule, AtMostDomains):
             self._few(rule, rule.limit, rule.present)
+        elif isinstance(rule, AtMostGroups):
+            self._groups(rule)
         elif isinstance(rule, Segments):
             before = dict(rule.present)
             for domain, pods in self._inside(rule.level, rule.demands).items():
@@ -113,6 +116,16 @@ class _Naive:
             self._parts(rule.parts, rule.least, None)
         else:
             raise NotImplementedError(rule)
+
+    def _groups(self, rule) -> None:
+        come: dict[int, list] = {}
+        for group, demands in enumerate(rule.groups):
+            for domain, pods in self._inside(rule.level, demands).items():
+                if domain >= 0 and pods and (domain, group) not in rule.present:
+                    come.setdefault(domain, []).append(self._used(pods))
+        for domain, flags in come.items():
+            before = len({group for number, group in rule.present if number == domain})
+            self.model.add(sum(flags) <= max(0, rule.limit - before))
 
     def _few(self, rule, limit, present) -> None:
         inside = self._inside(rule.level, rule.demands)

@@ -14,6 +14,7 @@ from scheduler.placement import (
     Apart,
     AtMost,
     AtMostDomains,
+    AtMostGroups,
     Budget,
     Demand,
     Minimum,
@@ -206,6 +207,13 @@ def _keeps(problem: PlacementProblem, rule: object, table: list[list[int]]) -> b
             for node in range(size):
                 spent[domain(rule.level, node)] = spent.get(domain(rule.level, node), 0) + weight * table[demand][node]
         return all(amount <= rule.limits[number] for number, amount in spent.items() if number >= 0)
+    if isinstance(rule, AtMostGroups):
+        for here in {domain(rule.level, node) for node in range(size)} - {-1}:
+            nodes = [node for node in range(size) if domain(rule.level, node) == here]
+            before = {group for number, group in rule.present if number == here}
+            come = {g for g, group in enumerate(rule.groups) if any(table[d][node] for d in group for node in nodes)}
+            if come - before and len(come | before) > rule.limit:
+                return False
     if isinstance(rule, Within | Apart | AtMostDomains):
         demands = range(len(table)) if rule.demands is None else rule.demands
         pods: dict[int, int] = {}
@@ -479,7 +487,7 @@ def larger_crossing(seed: int) -> PlacementProblem:
     return PlacementProblem(nodes, tuple(demands), rules, budget=budget, maximize=bool(random.random() < 0.4))
 
 
-TREE_RULES = ("few", "segments", "parts", "within")
+TREE_RULES = ("few", "segments", "parts", "within", "groups")
 
 
 def tree(seed: int, kinds: tuple[str, ...] = TREE_RULES, *, maximize: bool | None = None) -> PlacementProblem:
@@ -550,6 +558,11 @@ def tree_rules(random, which: str, demands: list[Demand], wide: str = "block") -
     domains = random.permutation(3)
     if which == "within":
         yield Within(level or "rack", bool(random.random() < 0.85), some)
+    elif which == "groups":
+        places = random.integers(-1, number, number)
+        groups = tuple(tuple(int(d) for d in np.flatnonzero(places == place)) for place in range(number))
+        present = [(int(d), int(group)) for d in domains for group in range(number) if random.random() < 0.1]
+        yield AtMostGroups(level, int(random.choice([0, 1, 1, 2, 2, 3])), groups, tuple(present))
     elif which == "few":
         present = tuple(int(d) for d in domains[: random.choice([0, 0, 0, 1, 2])])
         yield AtMostDomains(level, int(random.integers(0, 4)), some, present)
@@ -624,6 +637,10 @@ def subgroups(seed: int) -> PlacementProblem:
         rules.append(Minimum(some or (0,), int(random.integers(1, 7))))
     if len(parts) > 1 and chance(0.25):
         rules.extend(_exclusive(parts, str(random.choice(["rack", "rack", "", "block"]))))
+    if len(parts) > 1 and chance(0.25):
+        present = tuple((int(random.integers(0, 4)), group) for group in range(len(parts)) if chance(0.2))
+        groups, level = tuple(part.demands for part in parts), str(random.choice(["rack", "rack", "", "block"]))
+        rules.append(AtMostGroups(level, int(random.integers(1, len(parts))), groups, present))
     if chance(0.1):
         rules.append(Segments(str(random.choice(["", "rack"])), 2, parts[0].demands))
     rules.extend(_beside(random, demands))
@@ -698,6 +715,11 @@ def larger_tree(seed: int) -> PlacementProblem:
         parts.append(Part(tuple(mine), sum(demands[d].count for d in mine), inner, len(inner)))
     if optional:
         rules.append(Parts(tuple(parts), max(1, len(parts) - 2)))
+    if len(parts) > 1 and random.random() < 0.3:
+        groups = tuple(part.demands for part in parts)
+        present = tuple((int(random.integers(0, 6)), group) for group in range(len(parts)) if random.random() < 0.1)
+        level = str(random.choice(["rack", "block"])) if not isinstance(rules[0], Within) else "rack"
+        rules.append(AtMostGroups(level, int(random.integers(1, 4)), groups, present))
     if random.random() < 0.4:
         demands.append(Demand("launcher", np.array([0, 8], dtype=np.int64), 2, 2))
     budget = Budget(deterministic_time=60.0, wall_limit=300.0, max_domains=1000)

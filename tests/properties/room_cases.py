@@ -87,6 +87,9 @@ def _running(draw, size, width, scale):
         if count > 1 and draw(st.booleans()):
             cut = draw(st.integers(1, count - 1))
             roles = [(mine[:cut], draw(st.integers(0, cut))), (mine[cut:], draw(st.integers(0, count - cut)))]
+            across = mine[:: draw(st.integers(2, 3))]
+            if draw(st.booleans()):  # a sub-group across the roles
+                roles.append((across, draw(st.integers(0, len(across)))))
         minimum = draw(st.integers(0 if draw(st.integers(0, 9)) == 0 else 1, count + fixed))
         gangs.append(
             RunningGang(

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scheduler.framework.book import Book, Ground
 from scheduler.model import quota
-from scheduler.model.filling import CEILING
 from scheduler.model.queues import UNLIMITED
 from scheduler.model.quota import UNSET, Fields, Structure
+from tests.unit.model.rooms import account, rooms
 
 
 @dataclass(frozen=True)
@@ -256,16 +253,11 @@ def test_headroom_is_what_the_rules_say_also_after_charges(case: Case) -> None:
     structure, fields, total = case.structure(), case.fields(), np.asarray([case.total])
     held = quota.held(structure, fields, total)[:, 0].tolist()
     expected = slow_headroom(case, held)
-    found = quota.headroom(structure, fields, case.column("usage"), total)[:, 0].tolist()
-    names = [line.name for line in case.lines]
-    tree: Any = SimpleNamespace(structure=structure, names=names, fields=lambda _: fields)
-    table = np.zeros((len(names), 1), dtype=np.int64)
-    kept, limit = quota.held(structure, fields, total), np.where(fields.limit >= 0, fields.limit, CEILING)
-    counts = np.ones(table.shape, dtype=np.bool_)
-    account = Book(Ground(tree, ("x",), total, table, table, table, kept, limit, counts), table.copy(), {})
+    found = rooms(structure, fields, case.column("usage"), total)[:, 0].tolist()
+    book = account(structure, fields, np.zeros((len(case.lines), 1), dtype=np.int64), total)
     for row, line in enumerate(case.lines):
-        account.charge(row, np.array([line.usage]))
-    charged = [int(account.room(row)[0]) for row in range(len(names))]
+        book.charge(row, np.array([line.usage]))
+    charged = [int(book.room(row)[0]) for row in range(len(case.lines))]
     capped = [min(room, 2**61) for room in expected]
     assert [min(room, 2**61) for room in found] == capped
     assert [min(room, 2**61) for room in charged] == capped
@@ -275,12 +267,12 @@ def test_headroom_is_what_the_rules_say_also_after_charges(case: Case) -> None:
 def test_who_uses_all_of_its_room_takes_nobodys_guarantee_and_passes_no_limit(case: Case, which: int) -> None:
     structure, fields, total = case.structure(), case.fields(), np.asarray([case.total])
     usage = case.column("usage")
-    before = quota.headroom(structure, fields, usage, total)[:, 0]
+    before = rooms(structure, fields, usage, total)[:, 0]
     assume((before >= 0).all())
     row = 1 + which % (len(case.lines) - 1)
     assume(not case.children(row))
     usage[row] += before[row]
-    after = quota.headroom(structure, fields, usage, total)[:, 0]
+    after = rooms(structure, fields, usage, total)[:, 0]
     held = quota.held(structure, fields, total)[:, 0] - quota.subtree(structure, usage)[:, 0]
     least = [held[0], *(min(held[number], before[number]) for number in range(1, len(case.lines)))]
     assert (after >= np.minimum(least, 0)).all()

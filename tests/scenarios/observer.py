@@ -320,14 +320,20 @@ class Observer:
     def _expect_events(self, wanted: Mapping[str, Mapping[str, object]], pods: list[Json]) -> list[str]:
         """{selection: {reason, or reason and words of its note: how many}}; all in the name of the pods' scheduler.
 
-        The selection "group:NAME" means the events about that PodGroup, any other those about the selected pods.
+        The selection "group:NAME" means the events about that PodGroup, "KIND:NAME" those about an object of another
+        kind, any other those about the selected pods.
         """
         problems = []
         events = self.rest.list(resource_path("events.k8s.io/v1", "events", namespace=self.namespace))
         for selection, counts in wanted.items():
-            kind, names = "Pod", {pod["metadata"]["name"] for pod in self._select(selection, pods)}
+            kind, names = "Pod", set[str]()
             if selection.startswith("group:"):
                 kind, names = "PodGroup", {selection[6:]}
+            elif selection[0].isupper():
+                kind, _, name = selection.partition(":")
+                names = {name}
+            else:
+                names = {pod["metadata"]["name"] for pod in self._select(selection, pods)}
             about = [e for e in events if e["regarding"].get("kind") == kind and e["regarding"]["name"] in names]
             for told, want in counts.items():
                 reason, _, words = told.partition(" ")

@@ -147,6 +147,10 @@ class Scheduler:
         }
         self._config.write_text(json.dumps(document))  # JSON is YAML
 
+    def configure(self, changes: dict[str, Any]) -> None:
+        """Set keys of its configuration, for the next start."""
+        self._config.write_text(json.dumps(json.loads(self._config.read_text()) | changes))
+
     def start(self) -> None:
         """Start and wait until it is ready. Raises with its log if it is not in time."""
         mark = self.launch()

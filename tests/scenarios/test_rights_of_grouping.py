@@ -27,10 +27,11 @@ STORY = """
       pending: [gang:rc]
       condition: {gang:rc: "^False Unschedulable .*for 3 members"}
       count: {podgroups.scheduling.muster.sh: 0}
+      events: {"RayCluster:rc": {"GroupNotMade no PodGroup can be written for it": 1}}
   - nodes: [{name: rights2, gpu: 2}]
   - expect: {bound: {gang:rc: 3}, count: {podgroups.scheduling.muster.sh: 0}}
 """
-ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/muster"
+ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/muster-owners"
 
 
 @pytest.mark.real

@@ -388,7 +388,10 @@ class World(Observer):
     def _step_kill_scheduler(self, _: object, __: Json) -> None:
         self._scheduler.kill()
 
-    def _step_start_scheduler(self, _: object, __: Json) -> None:
+    def _step_start_scheduler(self, changes: object, __: Json) -> None:
+        if isinstance(changes, dict):
+            assert self._scenario.config, "a story that changes the configuration needs a scheduler of its own (config)"
+            self._scheduler.configure(changes)
         self._scheduler.start()
 
     def _step_seen(self, _: object, __: Json) -> None:

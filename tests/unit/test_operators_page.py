@@ -12,7 +12,7 @@ from scheduler.dialects.owners import KINDS
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reference" / "operators.md").read_text()
 SCENARIOS = ROOT / "tests" / "scenarios"
-OF_THE_CONTROLLER = {"OPGBAD", "OPGRES", "OPGCFG", "OPGOFF"}
+OF_THE_CONTROLLER = {"OPGBAD", "OPGRES", "OPGCFG", "OPGOFF", "OPGOUT"}
 
 
 def ids(*names: str) -> set[str]:
@@ -26,14 +26,23 @@ def test_the_page_and_the_stories_are_the_same() -> None:
 
 
 def test_every_known_kind_is_on_the_page_and_may_be_read() -> None:
-    rules = next(
-        one["rules"]
+    roles = {
+        one["metadata"]["name"]: one["rules"]
         for one in yaml.safe_load_all((ROOT / "config" / "rbac" / "muster.yaml").read_text())
         if one["kind"] == "ClusterRole"
-    )
+    }
+    others = {
+        group
+        for name, rules in roles.items()
+        if name != "muster-owners"
+        for rule in rules
+        for group in rule["apiGroups"]
+    }
+    rules = roles["muster-owners"]
     for kind in KINDS:
         assert f"`{kind.plural}" in PAGE and kind.group in PAGE, kind.title
         assert any(
             kind.group in rule["apiGroups"] and kind.plural in rule["resources"] and "watch" in rule["verbs"]
             for rule in rules
         ), kind.title
+        assert kind.group not in others, "read although grouping is off"

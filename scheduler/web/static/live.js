@@ -63,6 +63,7 @@
     fetched = Date.now();
     try {
       const answer = await fetch(location.href, { cache: "no-store", headers: { Accept: "text/html" } });
+      if (answer.status >= 500) { behind = true; return; } // what is shown is better than that it cannot be shown now
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       document.querySelectorAll("[data-live]").forEach((part) => {
         const fresh = page.getElementById(part.id);

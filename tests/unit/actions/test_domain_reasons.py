@@ -138,3 +138,12 @@ def test_a_node_that_has_room_is_not_counted_as_one_that_lacks_it() -> None:
         "0/3 nodes are available: 1 Insufficient example.com/gpu, "
         "2 node(s) didn't satisfy the topology rules of the group. Topology: "
     )
+
+
+def test_parts_of_which_too_many_would_share_a_rack() -> None:
+    w = racks(r1=(4,), r2=(4,))
+    parts = tuple(SubGroup(f"p{number}", 1) for number in range(5))
+    group = w.group("g", 5, topology=TopologyWish(apart=(("rack", 2),)), subgroups=parts)
+    for one in parts:
+        w.pod(f"{one.path}-0", shape(gpu=1), namespace="ns", group=group.key, role=one.path)
+    assert sentence(told(w, "g")).endswith("room, but not with at most 2 sub-groups in each rack")

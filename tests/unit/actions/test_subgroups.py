@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -515,6 +516,31 @@ def test_replicas_of_a_service_spread_over_racks() -> None:
     w.session()
     found = by_part(w)
     assert sorted(racks_[0] for racks_ in found.values()) == ["r0", "r1", "r2"]
+
+
+def test_two_replicas_share_a_rack_and_a_third_does_not() -> None:
+    w = racks(world(), (8,), (2,), (2,))
+    replicas = tuple(SubGroup(f"replica-{number}", 2, topology=RACK) for number in range(4))
+    group = w.group("g", 8, **tree(*replicas, topology=TopologyWish(apart=(("rack", 2),))))
+    for one in replicas:
+        members(w, group, one.name, 2)
+    w.session()
+    homes = Counter(home for found in by_part(w).values() for home in set(found))
+    assert homes == {"r0": 2, "r1": 1, "r2": 1}
+    w.carry_out()
+    w.session(later=1)
+    lost = [pod.name for pod in w.pods.values() if rack_of(pod.node) == "r1"]
+    for name in lost:
+        w.drop_pod(name)
+    w.node("r1-0", gpu=1, labels={"rack": "r1"})
+    for number, name in enumerate(lost):
+        role = name.rpartition("-")[0]
+        w.pod(f"{role}-{number + 2}", shape(gpu=1), namespace="ns", group=group.key, role=role, index=number)
+    w.session(later=1)
+    assert not w.placed, "r0 has room, but two others are there"
+    w.node("r1-0", gpu=2, labels={"rack": "r1"})
+    w.session(later=1)
+    assert {rack_of(node) for node in w.placed.values()} == {"r1"}
 
 
 def test_an_exclusive_rack_is_shared_with_nobody_who_is_exclusive_too() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from scheduler.cli.top import between, quantile, read
+from scheduler.cli.top import between, quantile, read, sample
 from scheduler.observe.metrics import Metrics
 from scheduler.playground.server import ThreadedServer
 from tests.unit.cli.cluster import agrees, filled, muster
@@ -99,6 +100,39 @@ def test_top_reads_the_figures_of_a_scheduler(runner: CliRunner) -> None:
     assert 0.0025 < figures["p99"] <= 0.005
     assert figures["over"].startswith("the last ")
     assert f"scheduler  {address}, on standby\n" in text
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "the scheduler's own figures are left out"),
+        (b"HTTP/1.1 403 Forbidden\r\n\r\nthis user may not get this path\n", "403 this user may not get this path"),
+        (b"HTTP/1.1 200 OK\r\n\r\n<html>{\n", "these are no metrics"),
+        (b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe", "these are no metrics"),
+        (b"", "the scheduler's own figures are left out"),
+    ],
+)
+def test_a_port_that_is_no_schedulers_is_told(said: bytes, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(listener: socket.socket) -> None:
+        with listener.accept()[0] as caller:
+            caller.recv(4096)
+            caller.sendall(said)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=answer, args=(listener,), daemon=True)
+        thread.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert sample(address) is None
+        thread.join(10)
+    error = capsys.readouterr().err
+    assert address in error
+    assert told in error
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:port", "127.0.0.1:99999", "", "[::1", "a b:80"])
+def test_an_address_that_is_none_is_told(address: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sample(address) is None
+    assert f"http://{address}/metrics" in capsys.readouterr().err
 
 
 def _metrics(sessions: int, slow: int, binds: int = 0) -> str:

@@ -387,3 +387,64 @@ def test_pods_are_shown_in_the_group_that_was_made_for_an_owner_above_them(tmp_p
     [group] = [one for one in json.loads(done.stdout) if one["name"] == "js-1"]
     assert group["members"] == 2
     assert "js-1" in why.stdout
+
+
+def _above(rest: Rest, kind: str, api: str, plural: str, name: str, above: str = "", **spec: object) -> str:
+    """Make an owner below another one; return what its own children name as their controller."""
+    meta = {"name": name, **({"ownerReferences": [json.loads(above)]} if above else {})}
+    prefix = "/apis" if "/" in api else "/api"
+    made = rest.create(f"{prefix}/{api}/namespaces/default/{plural}", {"kind": kind, "metadata": meta, "spec": spec})
+    reference = {"apiVersion": api, "kind": kind, "name": name, "uid": made["metadata"]["uid"], "controller": True}
+    return json.dumps(reference)
+
+
+def _below(rest: Rest, name: str, above: str, scheduler: str = "muster") -> None:
+    container = {"name": "c", "image": "x", "resources": {"limits": {GPU: "1"}}}
+    meta = {"name": name, "ownerReferences": [json.loads(above)]}
+    spec = {"schedulerName": scheduler, "containers": [container]}
+    rest.create("/api/v1/namespaces/default/pods", {"metadata": meta, "spec": spec})
+
+
+JOBSET = ("JobSet", "jobset.x-k8s.io/v1alpha2", "jobsets")
+RAY = ("RayCluster", "ray.io/v1", "rayclusters")
+
+
+def test_gangs_of_owners_without_an_object_are_shown_through_what_stands_between(tmp_path: Path) -> None:
+    """As the scheduler has them where it may make no PodGroup; pods of another scheduler are nobody's gang."""
+    template = {"spec": {"containers": [{"name": "c", "image": "x"}], "restartPolicy": "Never"}}
+    job = ("Job", "batch/v1", "jobs")
+    with ThreadedServer(PlaygroundServer()) as server:
+        rest = Rest(server.url, token="")
+        apply_crds(rest, CRDS)
+        apply_crds(rest, Path(__file__).parents[2] / "scenarios" / "operators")
+        nodes.register_node(rest, nodes.node_object("n1", {"cpu": 8, GPU: 2}))
+        replicas = {"replicas": 2, "template": {"spec": {"parallelism": 1}}}
+        js = _above(rest, *JOBSET, "js", replicatedJobs=[{"name": "w", **replicas}])
+        for number in range(2):
+            _below(rest, f"js-w-{number}-x", _above(rest, *job, f"js-w-{number}", js, template=template))
+        ray_job = _above(rest, "RayJob", "ray.io/v1", "rayjobs", "tune")
+        tune = _above(rest, *RAY, "tune", ray_job, workerGroupSpecs=[{"groupName": "g", "replicas": 2}])
+        _below(rest, "tune-head", tune)
+        _below(rest, "other", _above(rest, *RAY, "other", workerGroupSpecs=[{"replicas": 1}]), "default-scheduler")
+        _below(rest, "plain-x", _above(rest, *job, "plain", template=template))
+        kubeconfig = str(server.write_kubeconfig(tmp_path / "kubeconfig"))
+        runner = CliRunner(env={"KUBECONFIG": kubeconfig})
+        groups = json.loads(runner.invoke(app, ["get", "groups", "-o", "json"]).stdout)
+        waiting = json.loads(runner.invoke(app, ["queue", "-o", "json"]).stdout)
+        why = runner.invoke(app, ["why", "js"]).stdout
+        off = tmp_path / "off.yaml"
+        head = "apiVersion: config.muster.sh/v1alpha1\nkind: SchedulerConfiguration\n"
+        off.write_text(head + "grouping: {enabled: false}\n")
+        loose = json.loads(runner.invoke(app, ["queue", "-o", "json", "--config", str(off)]).stdout)
+        server.call(lambda: server.server.faults.fail("/rayclusters", 403, count=-1))
+        refused = runner.invoke(app, ["get", "groups", "-o", "json"])
+    assert [(one["name"], one["dialect"], one["minimum"], one["members"]) for one in groups] == [
+        ("js", "jobset", 2, 2),
+        ("tune", "raycluster", 3, 1),
+    ]
+    assert "1 of 3 members exists" in groups[1]["reason"] or groups[1]["reason"] == ""
+    assert {one["name"] for one in waiting} >= {"js", "tune"}
+    assert "js (jobset)" in why
+    assert {one["name"] for one in loose} >= {"js-w-0-x", "js-w-1-x", "tune-head"}
+    assert [one["name"] for one in json.loads(refused.stdout)] == ["js"]
+    assert "gangs of rayclusters.ray.io for which no PodGroup was made are not shown: 403" in refused.stderr

@@ -63,8 +63,23 @@ def test_a_reason_is_cut_to_its_first_clause() -> None:
 def test_watching_shows_it_again(runner: CliRunner, capsys: pytest.CaptureFixture[str]) -> None:
     looks = iter((0, 1, 0))
     assert again(lambda: next(looks), 0.0, rounds=3) == 0, "a look that fails in between is followed by another"
-    assert capsys.readouterr().out.count("each 0 s") == 3
+    assert capsys.readouterr().out.count("-- ") == 3
     assert again(lambda: 4, 0.0) == 4, "a first look that fails ends it"
+
+
+def test_a_look_that_takes_long_is_followed_by_a_longer_rest(capsys: pytest.CaptureFixture[str]) -> None:
+    now, slept, takes = 0.0, list[float](), iter((0.1, 3.0, 0.1))
+
+    def look() -> int:
+        nonlocal now
+        now += next(takes)
+        return 0
+
+    assert again(look, 2.0, rounds=3, timer=lambda: now, sleep=slept.append) == 0
+    assert slept == [2.0, 12.0]
+    assert [line.rpartition(", ")[2] for line in capsys.readouterr().out.splitlines()] == [
+        "each 2 s", "each 2 s", "each 12 s"
+    ]  # fmt: skip
 
 
 def test_suspend_and_resume_a_group(runner: CliRunner, server: ThreadedServer) -> None:

@@ -98,3 +98,63 @@ def test_files_that_cannot_be_read_are_told(runner: CliRunner, tmp_path: Path) -
     broken.write_text("a: [")
     assert str(broken) in muster(runner, "lint", "-f", str(broken), exits=2).stderr
     assert "No such file" in muster(runner, "lint", "-f", str(tmp_path / "none.yaml"), exits=1).stderr
+
+
+def workload(version: str, kind: str, **spec: object) -> str:
+    return yaml.safe_dump({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec})
+
+
+def template(scheduler: str = "", **labels: str) -> dict[str, object]:
+    named = {"schedulerName": scheduler} if scheduler else {}
+    return {"metadata": {"labels": labels}, "spec": {**named, "containers": [{"name": "c", "image": "x"}]}}
+
+
+def told(runner: CliRunner, text: str, exits: int = 0) -> str:
+    return muster(runner, "lint", "-f", "-", exits=exits, input=text).output
+
+
+def test_pods_of_an_operator_are_the_gang_of_their_owner(runner: CliRunner) -> None:
+    roles = {"Master": {"template": template("muster")}, "Worker": {"replicas": 3, "template": template("muster")}}
+    text = workload("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=roles)
+    said = told(runner, text)
+    assert "gang default/x (pytorchjob): 4 pods, 4 start together, queue default, schedulerName muster" in said
+    assert "0 errors, 0 warnings" in said
+
+
+def test_what_is_wrong_with_the_pods_of_an_operator_is_found(runner: CliRunner) -> None:
+    sets = [{"name": "w", "replicas": 2, "template": {"spec": {"template": template()}}}]
+    [said] = found(runner, workload("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=sets), exits=1)
+    assert said.startswith("error: gang default/x: : spec.schedulerName of its pods is default-scheduler, which starts")
+    groups = [
+        {"groupName": "g", "replicas": 1, "template": template("volcano", **{"scheduling.x-k8s.io/pod-group": "g"})}
+    ]
+    head = {"template": template("muster")}
+    text = workload("ray.io/v1", "RayCluster", headGroupSpec=head, workerGroupSpecs=groups)
+    said_of_ray = found(runner, text, exits=1)
+    assert "error: gang default/x: : NotEnoughMembers: 1 of 2 members exists" in said_of_ray
+    assert any(one.startswith("warning: gang default/g: : PodGroupNotFound") for one in said_of_ray)
+    text = workload("ray.io/v1", "RayCluster", headGroupSpec=head, workerGroupSpecs=[{"replicas": "many"}])
+    said_of_field = found(runner, text, exits=1)
+    assert 'error: RayCluster x: spec.workerGroupSpecs[0].replicas: must be an integer, not "many"' in said_of_field
+    text = workload("ray.io/v2", "RayCluster", headGroupSpec=head)
+    assert found(runner, text, exits=1) == [
+        'error: RayCluster x: apiVersion: ray.io has no version v2; did you mean "v1"?'
+    ]
+
+
+def test_a_job_that_is_no_gang_is_told_and_one_that_cannot_be_read_is_an_error(runner: CliRunner) -> None:
+    [said] = found(runner, workload("batch/v1", "Job", parallelism=4, template=template("muster")))
+    assert said.startswith("warning: Job x: : its 4 pods name no group and start one by one")
+    assert found(runner, workload("batch/v1", "Job", template=template("muster"))) == []
+    [wrong] = found(runner, workload("batch/v1", "Job", parallelism="four", template=template("muster")), exits=1)
+    assert wrong == 'error: Job x: spec.parallelism: must be an integer, not "four"'
+
+
+def test_of_a_kind_that_is_not_known_the_templates_are_looked_at(runner: CliRunner) -> None:
+    own = template("muster", **{"scheduling.muster.sh/pod-group": "g"})
+    said = told(runner, workload("example.com/v1", "Training", chief={"template": own}))
+    assert "gang default/g (muster): pods of a template, queue default, schedulerName muster" in said
+    assert "not looked at: TrainJob x: its pods are those of its runtime torch" in told(
+        runner, workload("trainer.kubeflow.org/v1alpha1", "TrainJob", runtimeRef={"name": "torch"})
+    )
+    assert "not looked at: Service x (v1): neither a group" in told(runner, workload("v1", "Service", ports=[]))

@@ -137,10 +137,70 @@ spec:
     assert "would run: 2 pods on" in told.stdout
 
 
+POD_SPEC = "spec: {schedulerName: muster, containers: [{name: c, image: x, resources: {limits: {example.com/gpu: 1}}}]}"
+JOBSET = f"""
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {{name: js, annotations: {{alpha.jobset.sigs.k8s.io/exclusive-topology: rack}}}}
+spec:
+  replicatedJobs:
+  - {{name: w, replicas: 2, template: {{spec: {{parallelism: 2, template: {{{POD_SPEC}}}}}}}}}
+  - {{name: report, dependsOn: [{{name: w, status: Complete}}], template: {{spec: {{template: {{{POD_SPEC}}}}}}}}}
+"""
+RAY = f"""
+apiVersion: ray.io/v1
+kind: RayJob
+metadata: {{name: tune}}
+spec:
+  rayClusterSpec:
+    headGroupSpec: {{template: {{spec: {{containers: [{{name: h, image: x}}]}}}}}}
+    workerGroupSpecs: [{{groupName: gpu, replicas: 7, template: {{{POD_SPEC}}}}}]
+"""
+
+
+def test_a_job_set_is_simulated_with_the_pods_that_its_operator_would_make(cluster: Path, tmp_path: Path) -> None:
+    told = run(cluster, tmp_path, JOBSET)
+    assert (told.exit_code, told.stderr) == (0, "not looked at: JobSet js: set report, which starts after others\n")
+    assert told.stdout.startswith("group default/js (queue default) would run: 4 pods on ")
+    assert "rack r0, r1" in told.stdout, "each Job has a rack of its own"
+
+
+def test_the_cluster_of_a_ray_job_waits_whole(cluster: Path, tmp_path: Path) -> None:
+    told = run(cluster, tmp_path, RAY)
+    assert told.exit_code == 0, told.output
+    assert told.stdout.startswith(
+        "group default/tune (queue default) would wait\n  Resources: needs 7 example.com/gpu for "
+    )
+    assert told.stderr.splitlines() == [
+        "not looked at: RayCluster tune: its submitter, a pod by itself that comes when the cluster is up",
+        "1 pod with schedulerName default-scheduler: simulated as if it were muster",
+    ]
+
+
+def test_where_grouping_by_owner_is_off_the_pods_are_no_gang(cluster: Path, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        "{apiVersion: config.muster.sh/v1alpha1, kind: SchedulerConfiguration, grouping: {enabled: false}}"
+    )
+    told = run(cluster, tmp_path, RAY, "--config", str(config))
+    assert told.exit_code == 0, told.output
+    assert sum(line.startswith("pod default/tune-") for line in told.stdout.splitlines()) == 8
+    assert "would run" in told.stdout
+    assert "would wait" in told.stdout
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("kind: Secret\napiVersion: v1\nmetadata: {name: s}\nspec: {}", "Secret s (v1): only groups, queues"),
+        (
+            "{kind: TrainJob, apiVersion: trainer.kubeflow.org/v1, metadata: {name: t}, spec: {runtimeRef: {name: r}}}",
+            "TrainJob t: its pods are those of its runtime r; look at the JobSet that it makes instead",
+        ),
+        (
+            RAY.replace("replicas: 7", "replicas: x"),
+            "RayCluster tune: spec.rayClusterSpec.workerGroupSpecs[0].replicas: ",
+        ),
+        ("kind: Secret\napiVersion: v1\nmetadata: {name: s}\nspec: {}", "Secret s (v1): neither a group"),
         ("just words", "a document is not an object with a kind"),
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: p}", "Pod p: has no spec"),
         (gang("g", 1).partition("---")[0], "no gang with pods and no pod"),

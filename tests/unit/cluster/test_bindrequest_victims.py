@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from scheduler.cluster.assembler import Assembler, read
 from scheduler.cluster.bindlines import BadRequest
-from scheduler.cluster.bindrequests import Assembler, batches, bundle, bundles, read
+from scheduler.cluster.bindrequests import batches, bundle, bundles
 from scheduler.cluster.feed import Handover
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.decisions import Assignment, Decisions, Drain, Place, Victim

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.cluster.assembler import Assembler, read
 from scheduler.cluster.bindlines import BadRequest
-from scheduler.cluster.bindrequests import Assembler, batches, bundle, bundles, read, status_patch
+from scheduler.cluster.bindrequests import batches, bundle, bundles, status_patch
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
 from scheduler.model.decisions import Assignment, Place
 from scheduler.model.podvolumes import VolumeStep

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from scheduler.cluster import bindrequests as br
+from scheduler.cluster.assembler import Assembler, read, read_time
+from scheduler.cluster.bindlines import BadRequest
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
 from scheduler.model.decisions import Assignment, Place
 
@@ -44,7 +46,7 @@ def write(*places: Place, session: str = "s-000042", **options: Any) -> list[br.
 def test_a_request_comes_back_as_it_was_written():
     places = (gang("a", 3), replace(gang("b", 1), assignments=(Assignment("u", "elsewhere", "p", "n"),)))
     (bundle,) = write(*places)
-    request = br.Assembler().offer(json.dumps(stored(bundle.header)).encode())
+    request = Assembler().offer(json.dumps(stored(bundle.header)).encode())
     assert request == BindRequest(
         name="s-000042-e7-1",
         uid="uid-of-s-000042-e7-1",
@@ -52,7 +54,7 @@ def test_a_request_comes_back_as_it_was_written():
         epoch=7,
         deadline=1764430000.25,
         gangs=places,
-        created=br.read_time("2026-11-29T10:00:00Z"),
+        created=read_time("2026-11-29T10:00:00Z"),
         resource_version="5",
     )
 
@@ -87,7 +89,7 @@ def test_the_object_has_the_documented_fields():
 
 def test_status_comes_back_as_it_was_written():
     (bundle,) = write(gang("a", 2), gang("b", 2))
-    request = br.Assembler().offer(stored(bundle.header))
+    request = Assembler().offer(stored(bundle.header))
     assert request is not None
     outcomes = (
         GangOutcome(0, "Bound", 2),
@@ -96,7 +98,7 @@ def test_status_comes_back_as_it_was_written():
     done = replace(request, phase="Failed", outcomes=outcomes)
     patch = br.status_patch(done)
     assert patch["status"]["gangs"][0] == {"index": 0, "uid": "uid-a", "phase": "Bound", "bound": 2}
-    assert br.Assembler().offer(stored(bundle.header, **patch["status"])) == done
+    assert Assembler().offer(stored(bundle.header, **patch["status"])) == done
 
 
 def test_many_small_gangs_share_a_request_and_none_is_split():
@@ -165,7 +167,7 @@ def test_parts_and_header_in_any_order_give_the_request_once(seed: int):
     (bundle,) = write(place, size=10_000)
     documents = [*bundle.parts, bundle.header]
     random.Random(seed).shuffle(documents)
-    assembler = br.Assembler()
+    assembler = Assembler()
     answers = [assembler.offer(stored(document)) for document in documents]
     assert answers[:-1] == [None] * (len(documents) - 1)
     assert answers[-1] is not None
@@ -175,10 +177,10 @@ def test_parts_and_header_in_any_order_give_the_request_once(seed: int):
 
 def test_parts_without_a_header_are_nothing_and_become_orphans_with_age():
     (bundle,) = write(gang("big", 500), size=10_000)
-    assembler = br.Assembler()
+    assembler = Assembler()
     for document in bundle.parts:
         assert assembler.offer(stored(document, created="2026-11-29T10:00:00Z")) is None
-    written = br.read_time("2026-11-29T10:00:00Z")
+    written = read_time("2026-11-29T10:00:00Z")
     assert assembler.orphans(written + 100, 300) == []
     assert assembler.orphans(written + 301, 300) == sorted(document.name for document in bundle.parts)
     assert assembler.remove(bundle.parts[0].name) is False
@@ -187,7 +189,7 @@ def test_parts_without_a_header_are_nothing_and_become_orphans_with_age():
 
 def test_a_header_without_all_its_parts_is_reported_as_incomplete():
     (bundle,) = write(gang("big", 500), size=10_000)
-    assembler = br.Assembler()
+    assembler = Assembler()
     for document in (*bundle.parts[:-1], bundle.header):
         assert assembler.offer(stored(document)) is None
     assert assembler.incomplete() == [bundle.name]
@@ -197,7 +199,7 @@ def test_a_header_without_all_its_parts_is_reported_as_incomplete():
 def test_a_status_change_of_a_header_keeps_its_placements():
     place = gang("big", 500)
     (bundle,) = write(place, size=10_000)
-    assembler = br.Assembler()
+    assembler = Assembler()
     for document in (*bundle.parts, bundle.header):
         assembler.offer(stored(document))
     changed = assembler.offer(stored(bundle.header, phase="Binding"))
@@ -209,7 +211,7 @@ def test_a_status_change_of_a_header_keeps_its_placements():
 
 def test_parts_of_a_deleted_header_are_orphans():
     (bundle,) = write(gang("big", 500), size=10_000)
-    assembler = br.Assembler()
+    assembler = Assembler()
     for document in (*bundle.parts, bundle.header):
         assembler.offer(stored(document))
     assert assembler.orphans(1e12, 60) == []
@@ -220,7 +222,7 @@ def test_parts_of_a_deleted_header_are_orphans():
 
 def test_removing_a_plain_request_takes_it_away():
     (bundle,) = write(gang("a", 1))
-    assembler = br.Assembler()
+    assembler = Assembler()
     assembler.offer(stored(bundle.header))
     assert assembler.remove(bundle.name) is True
 
@@ -253,8 +255,8 @@ def test_an_object_that_cannot_be_a_request_is_refused_with_the_field(change: An
     (bundle,) = write(gang("a", 1))
     obj = stored(bundle.header)
     change(obj)
-    with pytest.raises(br.BadRequest, match=text):
-        br.read(obj)
+    with pytest.raises(BadRequest, match=text):
+        read(obj)
 
 
 def _first(obj: Any) -> Any:
@@ -266,20 +268,20 @@ def test_a_member_of_another_namespace_keeps_it():
     foreign = replace(place, assignments=(place.assignments[0], replace(place.assignments[1], namespace="other")))
     (bundle,) = write(foreign)
     assert json.loads(bundle.header.body)["spec"]["gangs"][0]["placements"].splitlines()[1].endswith(" other")
-    request = br.Assembler().offer(stored(bundle.header))
+    request = Assembler().offer(stored(bundle.header))
     assert request is not None
     assert request.gangs == (foreign,)
 
 
 def test_of_many_failures_the_status_names_some_and_counts_the_rest():
     (bundle,) = write(gang("a", 300))
-    request = br.Assembler().offer(stored(bundle.header))
+    request = Assembler().offer(stored(bundle.header))
     assert request is not None
     failures = tuple(BindFailure(f"u-a-{i}", f"a-{i}", "n0", "NodeGone", True) for i in range(250))
     done = replace(request, phase="Failed", outcomes=(GangOutcome(0, "Failed", 0, failures),))
     status = br.status_patch(done)["status"]
     assert (len(status["gangs"][0]["failures"]), status["gangs"][0]["moreFailures"]) == (100, 150)
-    again = br.Assembler().offer(stored(bundle.header, **status))
+    again = Assembler().offer(stored(bundle.header, **status))
     assert again is not None
     assert again.outcomes == (GangOutcome(0, "Failed", 0, failures[:100], 150),)
     assert br.status_patch(again)["status"] == status
@@ -294,4 +296,4 @@ def test_what_was_written_is_recognised_by_its_spec_only():
 
 @pytest.mark.parametrize("seconds", [0.0, 1764430000.0, 1764430000.999, 1764430000.9996])
 def test_times_survive_to_the_millisecond(seconds: float):
-    assert br.read_time(br.write_time(seconds)) == pytest.approx(seconds, abs=0.0006)
+    assert read_time(br.write_time(seconds)) == pytest.approx(seconds, abs=0.0006)

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from scheduler.cluster import feed
-from scheduler.cluster.bindrequests import Assembler, Piece, bundle, read
+from scheduler.cluster.assembler import Assembler, Piece, read
+from scheduler.cluster.bindrequests import bundle
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiClient
 from scheduler.cluster.watches import RequestSink, Watches

@@ -8,13 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiError, Unreachable
 from scheduler.controllers import grouping, kin
-from scheduler.controllers.grouping import Grouping, group_name
+from scheduler.controllers.grouping import Grouping
 from scheduler.controllers.kin import Following
 from scheduler.dialects import owners
+from scheduler.dialects.owners import group_name
 from scheduler.model.groups import PodGroup
 from scheduler.model.owners import Owner, Reference
 from scheduler.model.pods import Pod, Problem, Shape
@@ -57,16 +59,24 @@ class Meter:
 
 
 class World:
-    def __init__(self, *, leads: bool = True, states: dict[str, Following] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        leads: bool = True,
+        states: dict[str, Following] | None = None,
+        kinds: tuple[owners.OwnerKind, ...] = owners.KINDS,
+    ) -> None:
         self.now, self.leads, self.states = 100.0, leads, states or {}
         self.cache, self.server, self.meter = Cache(), Server(), Meter()
+        self.told: list[tuple[str, str, str]] = []
         self.grouping = Grouping(
             self.cache,
             self.server,
-            owners.KINDS,
+            kinds,
             following=lambda kind: self.states.get(kind.kind, Following.FOLLOWED),
             may_write=lambda: self.leads,
             meter=self.meter,
+            tell=lambda owner, scheduler, why: self.told.append((owner.title, scheduler, why)),
             clock=lambda: self.now,
         )
         self.cache.subscribe(self.grouping.watch)
@@ -198,11 +208,14 @@ def test_what_may_not_be_written_is_a_gang_without_an_object_and_told() -> None:
         world = World()
         world.server.refuse["POST"] = ApiError(403, "Forbidden", "podgroups is forbidden")
         world.owner(RAY, 3)
-        world.pod("p", RAY)
+        world.pod("p", RAY, scheduler_name="muster")
         await world.turn(3)
         assert world.shown() == {"p": "owner/ray-uid/3"}
         assert "podgroups is forbidden" in world.grouping.problems["RayCluster a/rc"]
         assert world.meter.counted == ["owner_groups:failed"]
+        [(owner, scheduler, why)] = world.told
+        assert (owner, scheduler) == ("RayCluster a/rc", "muster")
+        assert "podgroups is forbidden" in why
         del world.server.refuse["POST"]
         world.owner(RAY, 4)  # something changed: it is tried again
         await world.turn()
@@ -344,6 +357,101 @@ def test_an_owner_that_never_appears_is_given_up_after_a_while() -> None:
     asyncio.run(story())
 
 
+def test_an_owner_is_given_up_whoever_else_names_it() -> None:
+    async def story() -> None:
+        world = World()
+        world.pod("bound", RAY, node="n1")
+        world.pod("p1", RAY)
+        await world.turn()
+        world.now += grouping.HOLD / 2
+        world.pod("p2", RAY)
+        await world.turn()
+        assert world.shown() == {"bound": ""}
+        world.now += grouping.HOLD / 2
+        await world.turn()
+        assert world.shown() == {"bound": "", "p1": "", "p2": ""}
+        world.pod("p3", RAY)  # nobody waits for that owner again
+        assert "p3" in world.shown()
+
+    asyncio.run(story())
+
+
+def test_an_owner_is_not_given_up_before_its_kind_is_listed() -> None:
+    async def story() -> None:
+        world = World(states={"RayCluster": Following.PENDING})
+        world.pod("p", RAY)
+        world.now += 3 * grouping.HOLD  # the API server is slow; no session has run yet
+        await world.turn(2)
+        world.states.clear()
+        world.owner(RAY, 3)
+        assert world.shown() == {"p": KEY}
+
+    asyncio.run(story())
+
+
+def test_a_group_that_is_left_is_taken_away_once_the_server_lets_us() -> None:
+    async def story() -> None:
+        world = World()
+        world.server.refuse["DELETE"] = ApiError(500, "InternalError")
+        world.group(RAY)
+        await world.turn(5)
+        assert [one[0] for one in world.server.wrote] == ["DELETE"]  # not again at once
+        world.server.refuse.clear()
+        world.now += 1
+        await world.turn()
+        assert [one[0] for one in world.server.wrote] == ["DELETE", "DELETE"]
+        await world.turn(3)
+        assert len(world.server.wrote) == 2
+
+    asyncio.run(story())
+
+
+def test_a_change_that_is_refused_is_told() -> None:
+    async def story() -> None:
+        world = World()
+        world.server.refuse["PATCH"] = ApiError(403, "Forbidden", "podgroups may not be patched")
+        world.owner(RAY, 3)
+        world.pod("p", RAY)
+        world.group(RAY, 2)
+        with capture_logs() as told:
+            await world.turn(3)
+        [line] = [one for one in told if one["event"] == "group_failed"]
+        assert (line["owner"], "may not be patched" in line["problem"]) == ("RayCluster a/rc", True)
+        assert world.shown() == {"p": KEY}
+
+    asyncio.run(story())
+
+
+def test_a_group_that_is_there_and_not_seen_is_not_made_again_and_again() -> None:
+    async def story() -> None:
+        world = World()
+        world.server.refuse["POST"] = ApiError(409, "AlreadyExists")
+        world.owner(RAY, 3)
+        world.pod("p", RAY)
+        for _ in range(40):
+            world.now += grouping.TICK
+            await world.turn()
+        assert 2 <= len(world.server.wrote) <= 6
+        world.group(RAY)
+        await world.turn()
+        assert world.shown() == {"p": KEY}
+
+    asyncio.run(story())
+
+
+def test_a_kind_of_the_configuration_may_be_one_that_is_climbed() -> None:
+    async def story() -> None:
+        every = owners.by_paths("batch", "v1", "jobs", "Job", ["spec.parallelism"])
+        world = World(kinds=owners.with_more([every]))
+        world.grouping.saw_job("job-uid", None)
+        world.owner(JOB, 2)
+        world.pod("p", JOB)
+        await world.turn()
+        assert [one[:2] for one in world.server.wrote] == [("POST", "podgroups")]
+
+    asyncio.run(story())
+
+
 def meta(uid: str, above: Reference | None) -> dict[str, Any]:
     references = [] if above is None else [
         {"apiVersion": above.api, "kind": above.kind, "name": above.name, "uid": above.uid, "controller": True}
@@ -381,6 +489,35 @@ def test_who_stands_above_a_job_that_no_watch_has_shown_is_read(answer: Any, sho
         assert ("jobs" in world.grouping.problems) == (isinstance(answer, ApiError) and answer.status == 403)
 
     asyncio.run(story())
+
+
+def test_jobs_that_a_watch_shows_meanwhile_are_not_read_and_a_server_that_is_down_is_not_asked_for_each() -> None:
+    async def story() -> None:
+        world = World()
+        for number in range(100):
+            world.pod(f"p{number}", replace(JOB, name=f"j{number}", uid=f"u{number}"))
+        await world.turn()
+        asked = len(world.server.read)
+        assert asked <= 64
+        for number in range(100):
+            world.grouping.saw_job(f"u{number}", None)
+        await world.turn()
+        assert (len(world.server.read), len(world.shown())) == (asked, 100)
+
+    async def down() -> None:
+        world = World()
+        for number in range(100):
+            name = f"j{number}"
+            world.server.answers[f"/apis/batch/v1/namespaces/a/jobs/{name}"] = Unreachable("gone")
+            world.pod(f"p{number}", replace(JOB, name=name, uid=f"u{number}"))
+        await world.turn()
+        assert (len(world.server.read), world.shown()) == (8, {})
+        world.now += grouping.HOLD
+        await world.turn()
+        assert (len(world.server.read), len(world.shown())) == (16, 100)
+
+    asyncio.run(story())
+    asyncio.run(down())
 
 
 def test_a_job_that_a_watch_has_shown_is_not_read() -> None:

@@ -35,15 +35,20 @@ def jobs(*rows: Json) -> list[Json]:
         ("RayCluster", {"workerGroupSpecs": [{"replicas": 2, "numOfHosts": 4}, {"minReplicas": 1}]}, 10),
         ("RayCluster", {"enableInTreeAutoscaling": True, "workerGroupSpecs": [{"replicas": 9, "minReplicas": 2}]}, 3),
         ("RayCluster", {"workerGroupSpecs": [{"replicas": 2, "suspend": True}]}, 1),
+        ("RayCluster", {"workerGroupSpecs": [{"replicas": 0, "minReplicas": 2}, {"replicas": 5, "maxReplicas": 1}]}, 4),
         ("RayCluster", {}, 1),
         ("LeaderWorkerSet", {"replicas": 9, "leaderWorkerTemplate": {"size": 4}}, 4),
         ("LeaderWorkerSet", {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": {"size": 4}}, 1),
         ("MPIJob", {"mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": 4}}}, 5),
         (
             "MPIJob",
-            {"launcherCreationPolicy": "WaitForWorkersReady", "mpiReplicaSpecs": {"Launcher": {}, "Worker": {}}},
-            1,
+            {
+                "launcherCreationPolicy": "WaitForWorkersReady",
+                "mpiReplicaSpecs": {"Launcher": {}, "Worker": {"replicas": 2}},
+            },
+            2,
         ),
+        ("MPIJob", {"mpiReplicaSpecs": {"Launcher": {}, "Worker": {}}}, 1),
         ("PyTorchJob", {"pytorchReplicaSpecs": {"Master": {}, "Worker": {"replicas": 3}}}, 4),
         (
             "PyTorchJob",

@@ -98,3 +98,14 @@ def test_parts_that_are_exclusive_in_the_one_rack_of_their_group() -> None:
     own = [TopologyWish(exclusive="rack", field=f"spec.subGroups[{number}].topology.required") for number in range(2)]
     found = said(fabric(required="rack"), 4, SubGroup("a", 2, topology=own[0]), SubGroup("b", 2, topology=own[1]))
     assert found.startswith("spec.subGroups[0].topology.exclusive: 2 sub-groups start together")
+
+
+@pytest.mark.parametrize("many", [4, 5])
+def test_parts_of_which_some_may_be_in_one_domain(many: int) -> None:
+    parts = [SubGroup(f"p{number}", 1) for number in range(many)]
+    says = (
+        "spec.topology.apart[0]: 5 sub-groups start together, at most 2 in each rack, which leaves room for 4, "
+        "by required block"
+    )
+    found = said(fabric(at_most=(("rack", 2),), apart=(("rack", 2),)), many, *parts)
+    assert found == (says.replace("required block", "atMostDomains 2 of rack") if many == 5 else "")

@@ -12,6 +12,7 @@ from scheduler.model import quota
 from scheduler.model.filling import CEILING
 from scheduler.model.queues import UNLIMITED, Queue
 from scheduler.model.quota import Fields, History, Structure
+from tests.unit.model.rooms import rooms
 
 
 class Tree:
@@ -32,7 +33,7 @@ class Tree:
         return found[1:, 0].tolist()
 
     def headroom(self, total: int, usage: dict[str, int]) -> dict[str, int]:
-        found = quota.headroom(self.structure, self.fields, self.column(usage), np.asarray([total]))
+        found = rooms(self.structure, self.fields, self.column(usage), np.asarray([total]))
         return {queue.name: int(found[row, 0]) for row, queue in enumerate(self.queues)}
 
 

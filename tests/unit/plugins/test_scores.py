@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from plugins import built_in
+from plugins.binpack import UsedShare
 from plugins.conformance import SYSTEM_CRITICAL, Conformance
 from scheduler.actions.run import new_session
 from scheduler.config import PluginConfig
@@ -62,6 +63,30 @@ def test_nodes_that_are_over_their_allocatable_or_have_none_still_get_a_score() 
     world.running("x", "over", shape(gpu=2))
     for plugin in ("binpack", "spread"):
         assert all(0 <= score <= 100 for score in scores(world, plugin, shape(gpu=1)))
+
+
+def test_kept_scores_follow_what_is_charged_and_undone_and_another_set_of_nodes() -> None:
+    random = np.random.default_rng(5)
+    kept = UsedShare({GPU: 3})
+    asked = [shape(gpu=1), shape(gpu=2, cpu=1), shape(cpu=3), shape()]
+    for nodes in (12, 7):
+        world = World()
+        for number in range(nodes):
+            world.node(f"n{number}", gpu=int(random.integers(0, 9)), cpu=int(random.integers(1, 20)))
+        session = new_session(world.take(), world.config, world.sessions.cache, "s-1")
+        undos: list[Callable[[], None]] = []
+        seen: set[bytes] = set()
+        for _ in range(60):
+            of = asked[int(random.integers(0, len(asked)))]
+            shares = kept(of, session)
+            assert shares.tolist() == UsedShare({GPU: 3})(of, session).tolist()
+            seen.add(shares.tobytes())
+            if undos and random.random() < 0.4:
+                undos.pop()()
+                continue
+            rows = np.flatnonzero((session.free >= session.request(of)[:, None]).all(axis=0))[:2]
+            undos.append(session.ledger.charge(session.request(of), rows, np.ones(rows.size, dtype=np.int64)))
+        assert len(seen) > 5
 
 
 @pytest.mark.parametrize(("argument", "better"), [("leastAllocated", "empty"), ("mostAllocated", "busy")])

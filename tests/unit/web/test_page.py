@@ -287,6 +287,7 @@ async def test_a_busy_session_process_leaves_the_page_as_it_was_and_says_so(
 
     busy.site = Site(slow, busy.journal, lambda: busy.status)
     await busy.text("/page/gangs")
+    await busy.text("/page/queues/team")
     gate.clear()
     busy.session(later=1.0)
     assert "The session process is busy; this is what it said" in await busy.text("/page/gangs")
@@ -294,9 +295,15 @@ async def test_a_busy_session_process_leaves_the_page_as_it_was_and_says_so(
     for number in range(20):
         assert (await busy.get("/page/nodes", f"q={number}")).status == 503
     assert len(busy.site._asking) == module.ASKED
+    assert "this is what it said" in await busy.text("/page/queues/team")  # known, also where nothing more may be asked
     gate.set()
     await asyncio.sleep(0.05)
     assert "is busy" not in await busy.text("/page/gangs")
+
+
+async def test_an_odd_address_does_not_answer_for_another(busy: House) -> None:
+    assert "n0" in await busy.text("/page/nodes", "in%3Drack=r1")  # no such parameter: all nodes
+    assert ">n0<" not in await busy.text("/page/nodes", "in=rack%3Dr1")
 
 
 async def test_what_the_session_process_cannot_answer_is_said() -> None:
@@ -428,4 +435,16 @@ async def test_looking_changes_nothing_that_is_decided() -> None:
 async def test_ages_are_those_of_the_clock(busy: House) -> None:
     text = words(await busy.text("/page/gangs"))
     assert abs(time.time() - busy.world.now) < 60
-    assert "first team Inqueue 0/2 8 example.com/gpu 6m WaitingForQuota" in text
+    assert "first team Admitted 0/2 8 example.com/gpu 6m WaitingForQuota" in text
+
+
+async def test_a_phase_is_told_in_the_word_of_its_object(busy: House) -> None:
+    made = {"of": shape(gpu=4), "queue": "team", "created": busy.world.now - 100}
+    busy.world.gang("theirs", 2, dialect="volcano", **made)
+    busy.world.gang("out", 2, suspended="spec.suspend", **made)
+    busy.session(later=1.0)
+    text = words(await busy.text("/page/gangs"))
+    assert "first team Admitted 0/2" in text
+    assert "out team Suspended 0/2" in text
+    assert "theirs team Inqueue 0/2" in text
+    assert "Inqueue 1" in words(await busy.text("/page/"))

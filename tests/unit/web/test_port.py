@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+from structlog.testing import capture_logs
+
 from scheduler.cluster import feed
 from scheduler.config import SchedulerConfiguration
+from scheduler.observe.journal import Journal
 from scheduler.web.port import Page, digest
 from tests.unit.web.house import LEADS
 
@@ -40,6 +44,24 @@ async def test_what_became_of_a_decision_is_passed_on_and_remembered() -> None:
     page.passing(failed)
     assert sent == [failed]
     assert [step.kind for step in page._journal.life("muster/ns/a")] == ["failed"]
+
+
+async def test_what_goes_wrong_in_the_journal_stops_nobody_and_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("no words")
+
+    for name in ("handover", "done", "watch", "refused"):
+        monkeypatch.setattr(Journal, name, broken)
+    sent: list[feed.ToBrain] = []
+    page = Page(sent.append, lambda: LEADS)
+    failed = feed.HandoverFailed("s-000001", ("muster/ns/a",), "409 Conflict")
+    with capture_logs() as told:
+        page.handover(feed.Handover("s-000001", 1))
+        page.done(feed.SessionDone("s-000001", {}, {}))
+        page.watch([])
+        page.passing(failed)
+    assert sent == [failed]
+    assert [line["event"] for line in told] == ["page_not_told"] * 4
 
 
 def test_the_digest_tells_configurations_apart() -> None:

@@ -1,0 +1,69 @@
+"""A leader whose picture of the pods is seconds old: what its predecessor bound is charged before it can see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.controlplane.cluster import ControlPlane
+from tests.controlplane.rest import resource_path
+from tests.e2e.stage import GPU, GROUPS, Stage, until
+
+pytestmark = pytest.mark.real
+LATE = 6.0
+SIZE = 4
+
+
+@pytest.fixture
+def stage(real_control_plane: ControlPlane) -> Iterator[Stage]:
+    """Room for two gangs."""
+    with Stage(real_control_plane, nodes=2, gpus=SIZE) as made:
+        yield made
+
+
+def test_a_new_leader_that_has_not_seen_the_binds_of_the_old_one_keeps_the_quota(stage: Stage) -> None:
+    queue = f"q-{stage.id}"
+    path = resource_path("scheduling.muster.sh/v1alpha1", "queues")
+    body = {
+        "apiVersion": "scheduling.muster.sh/v1alpha1", "kind": "Queue", "metadata": {"name": queue},
+        "spec": {"resources": {GPU: {"limit": SIZE}}},
+    }  # fmt: skip
+    stage.rest.create(path, body)
+    try:
+        _keeps_the_quota(stage, queue)
+    finally:
+        stage.rest.delete_if_present(f"{path}/{queue}")
+
+
+def _keeps_the_quota(stage: Stage, queue: str) -> None:
+    old = stage.scheduler().wait_leads()
+    new = stage.scheduler(late={"pods": LATE}).wait_ready()
+    for name in ("first", "second"):
+        for number in range(SIZE):
+            stage.create_pod(stage.pod(f"{name}-{number}", name))
+    until(lambda: f'"pods": {2 * SIZE}' in new.get("/debug/state")[1].replace('":', '": '), "it sees all pods, waiting")
+    _start(stage, "first", queue)
+    stage.wait_bound("first-", SIZE)
+    assert old.stop() == 0
+    new.wait_leads()
+    _start(stage, "second", queue)
+    stage.stays("second-", 0, seconds=LATE + 2)
+    until(lambda: _reason(stage, "second") == "WaitingForQuota", lambda: "\n".join(stage.picture()))
+    stage.delete("first-")
+    stage.wait_bound("second-", SIZE)
+    stage.check()
+
+
+def _start(stage: Stage, name: str, queue: str) -> None:
+    """Create the PodGroup for which its pods wait."""
+    group = {
+        "apiVersion": GROUPS[0], "kind": "PodGroup", "metadata": {"name": name, "namespace": stage.namespace},
+        "spec": {"minMember": SIZE, "queue": queue},
+    }  # fmt: skip
+    stage.rest.create(resource_path(*GROUPS, namespace=stage.namespace), group)
+
+
+def _reason(stage: Stage, name: str) -> str:
+    conditions = stage.group(name).get("status", {}).get("conditions", [])
+    return next((one["reason"] for one in conditions if one["type"] == "Scheduled"), "")
