@@ -100,6 +100,21 @@ def test_files_that_cannot_be_read_are_told(runner: CliRunner, tmp_path: Path) -
     assert "No such file" in muster(runner, "lint", "-f", str(tmp_path / "none.yaml"), exits=1).stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no object in these files"),
+        ("---\n---\n", "there is no object in these files"),
+        ("{apiVersion: v1, kind: List, items: [null]}", "-: a document is not an object with a kind"),
+        ("{apiVersion: v1, kind: List, items: [{kind: List, items: 3}]}", "-: items of a List must be a list"),
+    ],
+)
+def test_what_holds_no_object_is_no_success(runner: CliRunner, text: str, said: str) -> None:
+    done = runner.invoke(app, ["lint", "-f", "-"], input=text)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
 def workload(version: str, kind: str, **spec: object) -> str:
     return yaml.safe_dump({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec})
 
