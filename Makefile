@@ -5,6 +5,8 @@ BIN = $(VENV)/bin
 PYTEST = $(BIN)/python -m pytest
 WORKERS ?= 3
 STORY ?= gang
+# Tests start hundreds of processes; without byte code each would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help setup demo check test test-all unit bench differential chaos soak playground kind clean
 
@@ -34,11 +36,11 @@ check: setup ## Lint, types and import contracts
 
 test: check controlplane browser ## Everything that an issue needs before it lands: unit, properties, scenarios, contract, real API server
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not slow and not kubelet and not alone"
-	$(PYTEST) -m "(kubelet or alone) and not slow"
+	$(PYTEST) -n 2 --dist loadgroup -m "(kubelet or alone) and not slow"
 
 test-all: check controlplane browser ## test on new random examples, and what takes longer
 	EXPLORE=1 $(PYTEST) -n $(WORKERS) --dist loadgroup -m "not kubelet and not alone"
-	EXPLORE=1 $(PYTEST) -m "kubelet or alone"
+	EXPLORE=1 $(PYTEST) -n 2 --dist loadgroup -m "kubelet or alone"
 
 .PHONY: controlplane
 controlplane: setup ## Build the real control plane and helm for tests (cached outside the tree; minutes the first time)

@@ -66,6 +66,9 @@ def simulate(
     except OSError as error:
         complain(f"{error.filename}: {error.strerror}")
         return FAILED
+    if not documents:
+        complain("there is no object in these files")
+        return USAGE
 
     async def work(client: ApiClient) -> int:
         where = question.namespace or client.credentials.identity.namespace or "default"

@@ -28,6 +28,9 @@ from scheduler.cluster.client import ApiClient, ApiError, OutcomeUnknown, Reques
 log = structlog.get_logger(__name__)
 
 _JITTER = 1.2
+_LOOKS = 4
+"""How often a candidate looks in one retry period: a lease counts from when its renewal is seen, and one that was given
+back is free at once."""
 
 
 class LeadershipLost(Exception):
@@ -107,6 +110,7 @@ class Elector:
         self._acquired_at = ""
         self._lease: dict[str, Any] | None = None
         self._observed: tuple[str, float] = ("", 0.0)
+        self._free_at = 0.0
         self._claim: tuple[int, str] | None = None
 
     # -- what others ask ------------------------------------------------------------------------------------------
@@ -129,7 +133,7 @@ class Elector:
             while True:
                 if await self.try_acquire():
                     break
-                await asyncio.sleep(self._retry * self._random.uniform(1.0, _JITTER))
+                await asyncio.sleep(self.pause())
             log.info("leading", identity=self.identity, epoch=self.epoch)
             wait = self._retry
             while True:
@@ -140,6 +144,11 @@ class Elector:
             raise
 
     # -- candidate ------------------------------------------------------------------------------------------------
+
+    def pause(self) -> float:
+        """Return the seconds after which a candidate looks again: never later than when the lease would be free."""
+        usual, left = self._retry / _LOOKS * self._random.uniform(1.0, _JITTER), self._free_at - self._clock()
+        return min(usual, left) if left > 0 else usual
 
     async def try_acquire(self) -> bool:
         """Look at the lease once and take it if it is free; say whether it is ours now."""
@@ -169,7 +178,8 @@ class Elector:
             return await self._take(msgspec.json.decode(body), transitions, again=True)
         if self._observed[0] != lease.metadata.resource_version:
             self._observed = (lease.metadata.resource_version, self._clock())
-        if self.holder and self._clock() < self._observed[1] + (spec.lease_duration_seconds or self._duration):
+        self._free_at = self._observed[1] + (spec.lease_duration_seconds or self._duration) if self.holder else 0.0
+        if self._clock() < self._free_at:
             return False
         return await self._take(msgspec.json.decode(body), transitions)
 

@@ -118,8 +118,8 @@ def group_state(
     """Return the state of a group, or None for a group of one with nothing left to decide.
 
     assumed: pod uid -> (node, source). ran: uids of groups that once reached their minimum. before: its last state, to
-    know where members were that are gone. A group none of whose
-    members is placed any more starts as a whole again, whatever it did before.
+    know where members were that are gone. A group none of whose members is placed any more starts as a whole again,
+    whatever it did before.
     """
     missing = False
     if group is None:
@@ -127,27 +127,10 @@ def group_state(
     group, part, unclear = dealt(group, members)
     if unclear:
         group = replace(group, problems=(*group.problems, *unclear))
-    follows = group.topology is not None or bool(group.subgroups)
-    sorts: dict[str, list[Pod]] = {
-        name: [] for name in ("waiting", "gated", "assumed", "bound", "terminating", "succeeded", "failed", "strays")
-    }
-    for pod in members:
-        sort = _sort(pod, assumed)
-        if part.get(pod.uid):
-            pod = replace(pod, part=part[pod.uid])
-        if sort == "assumed" and follows:  # the rest of the gang must follow it into its domain
-            pod = replace(pod, nominated=assumed[pod.uid][0])
-        sorts["strays" if sort == "waiting" and pod.part == STRAY else sort].append(pod)
+    sorts = _by_state(group, members, part, assumed)
     if group.dialect == "pod" and not sorts["waiting"] and not sorts["assumed"] and not sorts["gated"]:
         return None
-    problems = tuple(
-        Problem(f"pod {pod.name}: {problem.field}", problem.message)
-        for pod in _sorted(sorts["waiting"])
-        if group.dialect != "pod"
-        for problem in pod.problems
-    )
-    if problems:
-        group = replace(group, problems=(*group.problems, *problems))
+    group = _with_problems(group, sorts["waiting"])
     settled = sorts["bound"] + sorts["succeeded"]
     alive = sorts["waiting"] + sorts["gated"] + sorts["assumed"] + sorts["bound"]
     own = priorities.get(group.priority_class) if group.priority_class else None
@@ -178,6 +161,36 @@ def group_state(
     )
     left = _left(before, state, members) if before is not None else ()
     return replace(state, left=left) if left else state
+
+
+def _by_state(
+    group: PodGroup, members: list[Pod], part: Mapping[str, str], assumed: Mapping[str, tuple[str, str]]
+) -> dict[str, list[Pod]]:
+    """Return the members, each with its sub-group, by the field of `GroupState` in which they are."""
+    follows = group.topology is not None or bool(group.subgroups)
+    sorts: dict[str, list[Pod]] = {
+        name: [] for name in ("waiting", "gated", "assumed", "bound", "terminating", "succeeded", "failed", "strays")
+    }
+    for pod in members:
+        sort = _sort(pod, assumed)
+        if part.get(pod.uid):
+            pod = replace(pod, part=part[pod.uid])
+        if sort == "assumed" and follows:  # the rest of the gang must follow it into its domain
+            pod = replace(pod, nominated=assumed[pod.uid][0])
+        sorts["strays" if sort == "waiting" and pod.part == STRAY else sort].append(pod)
+    return sorts
+
+
+def _with_problems(group: PodGroup, waiting: list[Pod]) -> PodGroup:
+    """Return the group with what is wrong with its waiting members; a pod that stands alone says it itself."""
+    if group.dialect == "pod" or not any(pod.problems for pod in waiting):
+        return group
+    problems = (
+        Problem(f"pod {pod.name}: {problem.field}", problem.message)
+        for pod in _sorted(waiting)
+        for problem in pod.problems
+    )
+    return replace(group, problems=(*group.problems, *problems))
 
 
 def _left(before: GroupState, now: GroupState, members: Collection[Pod]) -> tuple[Pod, ...]:

@@ -6,6 +6,8 @@ group is looked at is confined to that group (`guard`).
 
 Invariants: decisions name only pods of the snapshot, each at most once; the ledger holds exactly what the committed
 statements charged; what comes out depends on the snapshot, the configuration and the seed, not on the cache.
+
+Over 500 lines, because it is one state with two faces: what plugins may ask of it, and what actions change in it.
 """
 
 from __future__ import annotations

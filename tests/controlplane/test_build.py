@@ -12,7 +12,7 @@ import pytest
 
 from tests.controlplane import build
 
-FAKE_GO = """#!{python}
+FAKE_GO = """#!{python} -IS
 import json, os, pathlib, sys
 here = pathlib.Path(__file__).parent
 arguments = sys.argv[1:]

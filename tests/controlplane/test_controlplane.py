@@ -281,26 +281,31 @@ def test_a_killed_kubelet_turns_its_node_not_ready_when_the_grace_is_short() -> 
 # --- trouble ------------------------------------------------------------------------------------------------------
 
 
-def test_a_paused_api_server_answers_nothing_until_it_is_resumed() -> None:
-    with ControlPlane(controller_manager=False) as cluster:
-        impatient = Rest(cluster.server, cluster.token, str(cluster.ca_file), timeout=1.0)
-        cluster.pause_api()
+def test_a_paused_api_server_answers_nothing_until_it_is_resumed(real_control_plane: ControlPlane) -> None:
+    cluster = real_control_plane
+    impatient = Rest(cluster.server, cluster.token, str(cluster.ca_file), timeout=1.0)
+    cluster.pause_api()
+    try:
         with pytest.raises(TimeoutError):
             impatient.get("/version")
+    finally:
         cluster.resume_api()
-        assert cluster.rest.get("/version")["major"] == "1"
+    assert cluster.rest.get("/version")["major"] == "1"
 
 
-def test_a_restarted_api_server_keeps_its_address_and_its_data() -> None:
-    with ControlPlane(controller_manager=False) as cluster:
-        server = cluster.server
-        cluster.rest.create("/api/v1/namespaces", {"metadata": {"name": "kept"}})
-        cluster.stop_api()
+def test_a_restarted_api_server_keeps_its_address_and_its_data(
+    real_control_plane: ControlPlane, real_namespace: str
+) -> None:
+    cluster, path = real_control_plane, f"/api/v1/namespaces/{real_namespace}"
+    server, uid = cluster.server, cluster.rest.get(path)["metadata"]["uid"]
+    cluster.stop_api()
+    try:
         with pytest.raises(ConnectionRefusedError):
-            cluster.rest.get("/api/v1/namespaces/kept")
+            cluster.rest.get(path)
+    finally:
         cluster.start_api()
-        assert cluster.server == server
-        assert cluster.rest.get("/api/v1/namespaces/kept")["metadata"]["name"] == "kept"
+    assert cluster.server == server
+    assert cluster.rest.get(path)["metadata"]["uid"] == uid
 
 
 def test_a_failed_start_shows_the_log_and_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +327,7 @@ def test_stop_leaves_no_process_and_no_directory() -> None:
     assert not directory.exists()
 
 
-@pytest.mark.parametrize("ending", ["exit", "kill"])
+@pytest.mark.parametrize("ending", [pytest.param("exit", marks=pytest.mark.slow), "kill"])
 def test_no_process_survives_the_interpreter_that_started_it(ending: str) -> None:
     script = (
         "import sys\n"

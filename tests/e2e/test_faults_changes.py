@@ -109,7 +109,7 @@ def test_after_a_compaction_and_a_restart_what_happened_meanwhile_is_listed_anew
     stage.check()
 
 
-@pytest.mark.parametrize("change", ["deleted", "cordoned", "shrunk"])
+@pytest.mark.parametrize("change", ["deleted", pytest.param("cordoned", marks=pytest.mark.slow), "shrunk"])
 def test_a_node_that_changed_before_the_request_was_written_takes_nobody(stage: Stage, change: str) -> None:
     node = stage.node_names[0]
     path = f"/api/v1/nodes/{node}"
@@ -130,7 +130,7 @@ def test_a_node_that_changed_before_the_request_was_written_takes_nobody(stage: 
     assert stage.recorder.half("g-", 4) < DEADLINE + SLACK
 
 
-@pytest.mark.parametrize("change", ["deleted", "cordoned", "shrunk"])
+@pytest.mark.parametrize("change", ["deleted", "cordoned", pytest.param("shrunk", marks=pytest.mark.slow)])
 def test_a_node_that_changed_after_the_request_was_written_is_bound_to_no_more(stage: Stage, change: str) -> None:
     node = stage.node_names[0]
     path = f"/api/v1/nodes/{node}"

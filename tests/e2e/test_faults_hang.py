@@ -121,7 +121,7 @@ def test_a_hang_while_nothing_happens_is_survived(stage: Stage, seconds: float) 
     replica.lives()
 
 
-@pytest.mark.parametrize("drop", ["before", "unsure", "after"])
+@pytest.mark.parametrize("drop", [pytest.param("before", marks=pytest.mark.slow), "unsure", "after"])
 def test_a_first_write_without_an_answer_is_made_again(stage: Stage, drop: str) -> None:
     replica = stage.scheduler(binds={"namespaces": {"drop": drop}})
     stage.gang("g")

@@ -12,9 +12,11 @@ from tests.e2e.stage import Stage, binds_done, until
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 POINTS = ("request-unsent", "request-sent", "after-first-bind", "after-last-bind", "before-status")
 WHO = ("kill-io", "kill-brain", "kill-both")
-IN_EVERY_RUN = {("kill-io", point) for point in POINTS} | {
+IN_EVERY_RUN = {
+    ("kill-io", "request-unsent"), ("kill-io", "after-first-bind"), ("kill-io", "before-status"),
     ("kill-brain", "after-first-bind"), ("kill-both", "after-first-bind"),
 }  # fmt: skip
+"""Nothing is written, half is, all is; the other points are between two of these."""
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,12 @@ def _idle(quick: bool) -> list[Row]:
     return bench_live.idle(quick)
 
 
+def _takeover(quick: bool) -> list[Row]:
+    from tests.perf import bench_takeover
+
+    return bench_takeover.rows(quick)
+
+
 def _memory(quick: bool) -> list[Row]:
     from tests.perf import bench_live
 
@@ -150,6 +156,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "page": _page,
     "latency": _latency,
     "idle": _idle,
+    "takeover": _takeover,
     "memory": _memory,
     "parity-session": _parity_session,
     "reclaim-endtoend": _reclaim_end_to_end,

@@ -45,7 +45,7 @@ def wait_ready(subject: Subject, timeout: float = 180.0) -> float:
     began = time.monotonic()
     while time.monotonic() - began < timeout:
         subject.check()
-        address = _address(subject)
+        address = address_of(subject)
         if address:
             with (
                 contextlib.suppress(OSError),
@@ -57,7 +57,8 @@ def wait_ready(subject: Subject, timeout: float = 180.0) -> float:
     raise RuntimeError(f"not ready after {timeout} s:\n{subject.tail()}")
 
 
-def _address(subject: Subject) -> str:
+def address_of(subject: Subject) -> str:
+    """Return HOST:PORT of its health port, "" before it has said it."""
     for line in subject.log.read_text().splitlines():
         if '"serving"' in line:
             return str(json.loads(line)["address"])

@@ -139,8 +139,11 @@ def nodes(count: int, per_rack: int = 32) -> Iterator[tuple[str, bytes]]:
         yield NODES, json.dumps(node(number, labels={"rack": f"r{number // per_rack:03}"})).encode()
 
 
-def pod(name: str, scheduler: str, *, group: str = "", node: str = "", cpu: str = "1", gpu: int = 1) -> Json:
-    """Return a pod with one container."""
+def pod(
+    name: str, scheduler: str, *, group: str = "", node: str = "", cpu: str = "1", gpu: int = 1,
+    selector: Mapping[str, str] = NO_LABELS,
+) -> Json:  # fmt: skip
+    """Return a pod with one container. selector: labels of nodes."""
     metadata: Json = {"name": name, "namespace": NAMESPACE, "labels": {"app": "bench"}}
     if group:
         metadata["annotations"] = {"scheduling.k8s.io/group-name": group}
@@ -156,6 +159,8 @@ def pod(name: str, scheduler: str, *, group: str = "", node: str = "", cpu: str 
     }
     if node:
         spec["nodeName"] = node
+    if selector:
+        spec["nodeSelector"] = dict(selector)
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 

@@ -76,7 +76,7 @@ def test_no_pod_and_no_part_is_placed_that_nothing_asks_for():
 
 
 def test_the_same_problem_gets_the_same_answer():
-    for seed in range(800_000, 800_000 + SEEDS):
+    for seed in range(800_000, 800_000 + SEEDS // 4):
         assert place(tree(seed)) == place(tree(seed)), seed
         assert place(subgroups(seed)) == place(subgroups(seed)), seed
 

@@ -15,6 +15,8 @@ from typing import Any
 import yaml
 
 Json = dict[str, Any]
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The stories are long; each worker reads all of them, and the one in C is ten times as fast."""
 SCENARIO_KEYS = {
     "id", "title", "source", "scheds", "skip", "dialects", "nodes", "queues", "objects", "steps", "planes", "config",
     "lag", "slow",
@@ -97,7 +99,7 @@ def _check_steps(where: str, steps: list[Json]) -> None:
 def load(path: Path) -> list[Scenario]:
     """Read one file. Raises `BadScenario`."""
     scenarios = []
-    for raw in yaml.safe_load(path.read_text()) or []:
+    for raw in yaml.load(path.read_text(), LOADER) or []:
         where = f"{path.name}:{raw.get('id')}"
         _check(where, raw, SCENARIO_KEYS)
         _check_steps(where, raw["steps"])
@@ -126,7 +128,7 @@ def _configured(config: Json) -> Json:
     """Fill in the keys of a preset (`preset: NAME`, of config/presets); the names that are served stay the story's."""
     if "preset" not in config:
         return config
-    preset = yaml.safe_load((PRESETS / f"{config['preset']}.yaml").read_text())
+    preset = yaml.load((PRESETS / f"{config['preset']}.yaml").read_text(), LOADER)
     kept = {key: value for key, value in preset.items() if key not in ("apiVersion", "kind", "schedulerNames")}
     return kept | {key: value for key, value in config.items() if key != "preset"}
 

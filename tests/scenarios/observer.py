@@ -141,16 +141,22 @@ class Observer:
             self._expect(expect)
 
     def _expect(self, expect: Json) -> None:
+        self._become(expect)
+        until = time.monotonic() + float(expect.get("quiet", QUIET))
+        while time.monotonic() < until:
+            self._stay(expect)
+            time.sleep(POLL)
+
+    def _become(self, expect: Json) -> None:
         deadline = time.monotonic() + float(expect.get("within", WITHIN))
         while problems := self._problems(expect):
             if time.monotonic() > deadline:
                 raise Unmet("; ".join(problems))
             time.sleep(POLL)
-        until = time.monotonic() + float(expect.get("quiet", QUIET))
-        while time.monotonic() < until:
-            if problems := self._problems(expect):
-                raise Unmet("did not stay true: " + "; ".join(problems))
-            time.sleep(POLL)
+
+    def _stay(self, expect: Json) -> None:
+        if problems := self._problems(expect):
+            raise Unmet("did not stay true: " + "; ".join(problems))
 
     def _problems(self, expect: Json) -> list[str]:
         pods = self.pods()

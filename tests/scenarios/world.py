@@ -22,6 +22,7 @@ from tests.controlplane.rest import ApiError, Rest, resource_path
 from tests.scenarios import reasons
 from tests.scenarios.autoscaler import Autoscaler
 from tests.scenarios.form import (
+    LOADER,
     PRIORITY_CLASSES,
     NodeSpec,
     Scenario,
@@ -149,7 +150,7 @@ class World(Observer):
     def apply(self, text: str) -> None:
         """Create or change every object of a YAML text."""
         text = text.replace("{{ns}}", self.namespace).replace("{{sched}}", self._sched)
-        for obj in yaml.safe_load_all(text):
+        for obj in yaml.load_all(text, LOADER):
             if obj:
                 self.put(obj)
 
@@ -158,19 +159,16 @@ class World(Observer):
     def set_up(self) -> None:
         """Create namespace, priority classes, nodes, queues and objects."""
         self.rest.create("/api/v1/namespaces", {"metadata": {"name": self.namespace}})
-        for name, value in PRIORITY_CLASSES.items():
+        there = {one["metadata"]["name"] for one in self.rest.list(_COUNTED["priorityclasses"][0])}
+        for name in sorted(PRIORITY_CLASSES.keys() - there):
             body = {
                 "apiVersion": "scheduling.k8s.io/v1",
                 "kind": "PriorityClass",
                 "metadata": {"name": name},
-                "value": value,
+                "value": PRIORITY_CLASSES[name],
             }
-            try:
-                self.rest.create(_COUNTED["priorityclasses"][0], body)
-                self._unseen.add("priorityclasses")
-            except ApiError as error:
-                if error.status != 409:
-                    raise
+            self.rest.create(_COUNTED["priorityclasses"][0], body)
+            self._unseen.add("priorityclasses")
         if self._plane.name == "real":
             self._wait_for_service_account()
         self._add_nodes(self._scenario.nodes)
@@ -254,13 +252,21 @@ class World(Observer):
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def play(self) -> None:
-        """Play all steps. Raises `Unmet` with what was seen instead."""
-        for number, step in enumerate(self._scenario.steps):
+        """Play all steps; what is expected last holds until nothing changes any more. Raises `Unmet` with what was seen
+        instead."""
+        *steps, last = self._scenario.steps
+        ends: Json = {}
+        if list(last)[-1] == "expect":
+            expects = last["expect"] if isinstance(last["expect"], list) else [last["expect"]]
+            last, ends = {**last, "expect": expects[:-1]}, expects[-1]
+        for number, step in enumerate([*steps, last]):
             try:
                 self._play_step(step)
+                if number == len(steps):
+                    self._become(ends)
+                    self._finally_quiet(ends)
             except Unmet as error:
                 raise Unmet(f"{self._scenario.id} step {number}: {error}\n{self._picture()}") from None
-        self._finally_quiet()
 
     def _play_step(self, step: Json) -> None:
         for key, value in step.items():
@@ -399,17 +405,20 @@ class World(Observer):
 
     # -- the end --------------------------------------------------------------------------------------------------
 
-    def _finally_quiet(self) -> None:
-        """Five quiet sessions: nothing that the scheduler writes changes any more; and the invariants hold."""
+    def _finally_quiet(self, ends: Json) -> None:
+        """Five quiet sessions: nothing that the scheduler writes changes any more, what is expected at the end stays
+        true until then, and the invariants hold."""
         before, deadline = self._written(), time.monotonic() + 20.0
-        since = time.monotonic()
-        while time.monotonic() - since < QUIET:
+        since, quiet = time.monotonic(), max(QUIET, float(ends.get("quiet", QUIET)))
+        while time.monotonic() - since < quiet:
+            self._stay(ends)
             time.sleep(POLL)
             now = self._written()
             if now != before:
                 before, since = now, time.monotonic()
                 if time.monotonic() > deadline:
-                    raise Unmet(f"{self._scenario.id}: the scheduler never comes to rest\n{self._picture()}")
+                    raise Unmet("the scheduler never comes to rest")
+        self._stay(ends)
         problems = self._broken_invariants()
         if self._plane.name == "embedded" and self._scheduler.running():
             waiting = {pod["metadata"]["name"]: condition(pod) for pod in self.pods() if live(pod)}
@@ -417,7 +426,7 @@ class World(Observer):
                 self._plane.kubeconfig, self._scheduler.configuration, self.namespace, waiting
             )
         if problems:
-            raise Unmet(f"{self._scenario.id}: {'; '.join(problems)}\n{self._picture()}")
+            raise Unmet("; ".join(problems))
 
     def _written(self) -> object:
         return sorted(

@@ -99,6 +99,24 @@ async def _abort(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
+async def test_a_candidate_looks_often_and_at_the_latest_when_the_lease_is_free() -> None:
+    async with lease_server() as (_, client):
+        clock = Clock()
+        first, second = elector(client, "a", clock), elector(client, "b", clock)
+        assert await first.try_acquire()
+        assert not await second.try_acquire()
+        assert 0.5 <= second.pause() <= 0.6, "a quarter of the retry period, and a little"
+        clock.now += 14.9
+        assert not await second.try_acquire()
+        assert second.pause() == pytest.approx(0.1)
+        clock.now += second.pause()
+        assert await second.try_acquire()
+        await second.release()
+        assert not first.may_write()
+        third = elector(client, "c", clock)
+        assert third.pause() >= 0.5, "nothing is known yet"
+
+
 async def test_the_first_candidate_creates_the_lease_and_leads_with_the_first_epoch() -> None:
     async with lease_server() as (server, client):
         first = elector(client, "a", Clock())

@@ -225,3 +225,37 @@ def test_a_group_that_cannot_be_deleted_is_told_and_tried_again() -> None:
         assert world.deleted == [NAME, NAME]
 
     asyncio.run(story())
+
+
+def test_where_none_can_be_deleted_the_server_is_not_asked_for_each_again_and_again() -> None:
+    async def story() -> None:
+        world = World()
+        world.server.refuse["DELETE"] = ApiError(403, "Forbidden", "podgroups is forbidden")
+        owners = [Reference("ray.io/v1", "RayCluster", f"rc{number}", f"uid{number}") for number in range(50)]
+        for owner in owners:
+            world.group(owner)
+        for _ in range(240):  # four minutes
+            world.now += 1.0
+            await world.turn(1)
+        assert len(set(world.deleted)) == len(world.deleted)  # each had its turn before any has another
+        assert 4 <= len(world.deleted) <= 8
+        world.server.refuse.clear()
+        world.now += 300.0
+        await world.turn(1)
+        assert {group_name(owner) for owner in owners} == set(world.deleted)
+
+    asyncio.run(story())
+
+
+def test_a_server_that_is_down_is_not_asked_who_stands_above_each_job() -> None:
+    async def story() -> None:
+        world = World()
+        world.group(SET)
+        await world.turn(1)
+        for number in range(100):
+            world.server.answers[f"/apis/batch/v1/namespaces/a/jobs/j{number}"] = Unreachable("gone")
+            world.pod(f"p{number}", Reference("batch/v1", "Job", f"j{number}", f"u{number}"))
+        await world.turn(1)
+        assert (len(world.server.read), world.shown()) == (8, {})
+
+    asyncio.run(story())
