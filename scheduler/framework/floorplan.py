@@ -1,10 +1,10 @@
 """What a topology looks like in numbers: for every domain its nodes, what they have and what is free, and for every
 level the largest gang that one domain of it holds now.
 
-Decided here: what counts as free. A node that is cordoned, being deleted or not ready has its capacity and nothing free. A node is
-whole when it has some of the resource and none of it is in use. The largest gang is that of whole nodes, and that of
-units of the resource, one a pod; what else a pod would ask for is not looked at (`muster simulate` and the scheduler
-do). Nothing here prints.
+Decided here: what counts as free. A node that is cordoned, being deleted or not ready has its capacity and nothing
+free. A node is whole when it has some of the resource and none of it is in use. The largest gang is that of whole
+nodes, and that of units of the resource, one a pod; what else a pod would ask for is not looked at (`muster simulate`
+and the scheduler do). Nothing here prints.
 """
 
 from __future__ import annotations
