@@ -20,6 +20,7 @@ settings.register_profile(
 settings.load_profile("busy")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep those that share two kubelets with one worker."""
     for item in items:
