@@ -7,9 +7,9 @@ resource are added up, because Muster has none). What has no counterpart is told
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import yaml
@@ -29,6 +29,49 @@ _KUEUE = "kueue.x-k8s.io"
 _STATES = {"None": "Open", "Hold": "Hold", "HoldAndDrain": "Drain"}
 _RECLAIM = {"Never": "Never", "LowerPriority": "LowerPriority", "Any": "Any"}
 _SHARES = ("guarantee", "deserved", "limit")
+_VOLCANO_ONLY = ("dequeueStrategy", "affinity", "extendClusters")
+_HIERARCHY = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights")
+_Number = str | int | float
+
+
+class _Quota(msgspec.Struct, rename="camel"):
+    name: str
+    nominal_quota: _Number | None = None
+    borrowing_limit: _Number | None = None
+    lending_limit: _Number | None = None
+
+
+class _Flavor(msgspec.Struct, rename="camel"):
+    resources: list[_Quota] | None = None
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    flavors: list[_Flavor] | None = None
+
+
+class _Borrow(msgspec.Struct, rename="camel"):
+    policy: Literal["Never", "LowerPriority"] = "Never"
+
+
+class _Preemption(msgspec.Struct, rename="camel"):
+    within_cluster_queue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = "Never"
+    reclaim_within_cohort: Literal["Never", "LowerPriority", "Any"] = "Never"
+    borrow_within_cohort: _Borrow | None = None
+
+
+class _Fair(msgspec.Struct, rename="camel"):
+    weight: _Number = 1
+
+
+class _KueueSpec(msgspec.Struct, rename="camel"):
+    """What is read of a ClusterQueue or Cohort: a field of another type is told with its path."""
+
+    parent_name: str | None = None
+    cohort_name: str | None = None
+    cohort: str | None = None
+    resource_groups: list[_Group] | None = None
+    preemption: _Preemption | None = None
+    fair_sharing: _Fair | None = None
 
 
 class Unreadable(ValueError):
@@ -38,6 +81,7 @@ class Unreadable(ValueError):
 def convert(files: list[Path]) -> int:
     """Print every queue of the files as a Queue of Muster; exit code."""
     made: list[Json] = []
+    read: list[Json] = []
     for file in files:
         try:
             documents = [one for one in yaml.safe_load_all(file.read_text()) if one]
@@ -48,11 +92,14 @@ def convert(files: list[Path]) -> int:
             complain(f"{file}: {error}")
             return USAGE
         try:
-            found = [_converted(one) for document in documents for one in _items(document)]
+            objects = [one for document in documents for one in _items(document)]
+            found = [_converted(one) for one in objects]
         except Unreadable as error:
             complain(f"{file}: {error}")
             return USAGE
         made += [one for one in found if one is not None]
+        read += objects
+    made += _implied(read, {one["metadata"]["name"] for one in made})
     if not made:
         complain("there is no queue in these files")
         return USAGE
@@ -61,18 +108,35 @@ def convert(files: list[Path]) -> int:
 
 
 def _items(document: Any) -> Iterator[Json]:
-    if isinstance(document, dict) and str(document.get("kind", "")).endswith("List"):
-        yield from document.get("items") or []
-    elif isinstance(document, dict):
-        yield document
-    else:
-        raise Unreadable(f"{document!r} is no object")
+    is_list = isinstance(document, dict) and str(document.get("kind", "")).endswith("List")
+    items = document.get("items") or [] if is_list else [document]
+    if not isinstance(items, list):
+        raise Unreadable(f"items of {document['kind']} must be a list")
+    for one in items:
+        if not isinstance(one, dict):
+            raise Unreadable(f"{one!r} is no object")
+        yield one
+
+
+def _implied(objects: Iterable[Json], known: set[str]) -> list[Json]:
+    """Return the cohorts that Kueue's objects name and that need no object there; here a parent has to exist."""
+    found: dict[str, Json] = {}
+    for obj in objects:
+        if str(obj.get("apiVersion", "")).startswith(f"{_KUEUE}/") and obj.get("kind") in ("ClusterQueue", "Cohort"):
+            name = _parent(obj)
+            if name and name not in known and name not in found:
+                note(f"Cohort {name}: has no object in these files; a queue is made for it")
+                found[name] = manifest(Queue(name=name, reclaim="Any"))
+    return list(found.values())
 
 
 def _converted(obj: Json) -> Json | None:
     version, kind = str(obj.get("apiVersion", "")), str(obj.get("kind", ""))
-    name = str((obj.get("metadata") or {}).get("name", ""))
-    where = f"{kind} {name}"
+    meta = obj.get("metadata")
+    name = meta.get("name") if isinstance(meta, dict) else None
+    where = f"{kind} {name or ''}"
+    if not isinstance(name, str) or not name:
+        raise Unreadable(f"{kind or 'an object'}: metadata.name must be a string")
     if version.startswith(f"{_KUEUE}/"):
         if kind in ("ClusterQueue", "Cohort"):
             return manifest(_of_kueue(obj, where))
@@ -91,9 +155,28 @@ def _converted(obj: Json) -> Json | None:
                 if queue.problems:
                     told = "; ".join(f"{problem.field} {problem.message}" for problem in queue.problems)
                     raise Unreadable(f"{where}: {told}")
+                _tell_losses(obj, where)
                 return manifest(queue)
     note(f"{where} ({version}) is no queue and is left out")
     return None
+
+
+def _tell_losses(obj: Json, where: str) -> None:
+    """Say what of a queue of Volcano or KAI that can be read is not in the queue that is made of it."""
+    spec, meta = obj["spec"] if isinstance(obj.get("spec"), dict) else {}, obj["metadata"]
+    if str(obj["apiVersion"]).startswith("scheduling.volcano.sh/"):
+        for field in _VOLCANO_ONLY:
+            if spec.get(field):
+                note(f"{where}: spec.{field} has no counterpart")
+        for key in _HIERARCHY:
+            if key in (meta.get("annotations") or {}):
+                note(f"{where}: annotation {key} is not read; spec.parent says where a queue stands")
+    elif str(obj["apiVersion"]).startswith("scheduling.run.ai/"):
+        gpu = (spec.get("resources") or {}).get("gpu") or {}
+        for field in ("quota", "limit"):
+            value = gpu.get(field)
+            if isinstance(value, float) and not value.is_integer():
+                note(f"{where}: spec.resources.gpu.{field} {value:g} is rounded down to whole GPUs")
 
 
 def manifest(queue: Queue) -> Json:
@@ -168,13 +251,22 @@ def _selector(selector: LabelSelector) -> Json:
 # -- Kueue ------------------------------------------------------------------------------------------------------------
 
 
+def _parent(obj: Json) -> str:
+    spec = obj.get("spec") or {}
+    return str(spec.get("parentName" if obj["kind"] == "Cohort" else "cohortName") or spec.get("cohort") or "")
+
+
 def _of_kueue(obj: Json, where: str) -> Queue:
     spec = obj.get("spec") or {}
+    try:
+        msgspec.convert(spec, _KueueSpec)
+        weight = float((spec.get("fairSharing") or {}).get("weight", 1))
+    except ValueError as error:
+        raise Unreadable(f"{where}: spec: {error}") from error
     cohort = obj["kind"] == "Cohort"
-    parent = str(spec.get("parentName" if cohort else "cohortName") or spec.get("cohort") or "")
+    parent = _parent(obj)
     shares = _quotas(spec, where, bounded=not parent)
     preemption = spec.get("preemption") or {}
-    weight = float((spec.get("fairSharing") or {}).get("weight", 1))
     for field in ("admissionChecksStrategy", "admissionChecks", "flavorFungibility", "admissionScope"):
         if spec.get(field):
             note(f"{where}: spec.{field} has no counterpart")

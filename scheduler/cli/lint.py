@@ -77,6 +77,9 @@ def lint(
     except OSError as error:
         complain(f"{error.filename}: {error.strerror}")
         return FAILED
+    if not documents:
+        complain("there is no object in these files")
+        return USAGE
     if not cluster:
         read = _read(documents, namespace or "default", ANY_CLASS)
         return _report(read, _gangs(read, [], settings, None), output, strict=strict)

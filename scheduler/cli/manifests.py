@@ -22,6 +22,7 @@ from scheduler.cluster import feed
 from scheduler.dialects import core
 from scheduler.dialects.owners import GROUP_API, KINDS, decode, group_for
 from scheduler.dialects.registry import BY_NAME, DIALECTS
+from scheduler.model.pods import Problem
 
 Json = dict[str, Any]
 Classes: TypeAlias = Mapping[str, int]
@@ -53,13 +54,24 @@ def documents_of(files: Iterable[Path]) -> Iterator[Json]:
         try:
             text = sys.stdin.read() if str(file) == "-" else file.read_text()
             for document in yaml.safe_load_all(text):
-                if document is None:
-                    continue
-                if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-                    raise Unusable(f"{file}: a document is not an object with a kind")
-                yield from document.get("items") or [document] if document["kind"] == "List" else [document]
+                if document is not None:
+                    yield from _objects(document, str(file))
         except yaml.YAMLError as error:
             raise Unusable(f"{file}: {error}") from error
+
+
+def _objects(document: object, where: str) -> Iterator[Json]:
+    """Yield an object, or those of a list. Raises `Unusable`."""
+    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+        raise Unusable(f"{where}: a document is not an object with a kind")
+    if document["kind"] != "List":
+        yield document
+        return
+    items = document.get("items")
+    if not isinstance(items, list | None):
+        raise Unusable(f"{where}: items of a List must be a list")
+    for item in items or []:
+        yield from _objects(item, where)
 
 
 def added(documents: list[Json], namespace: str, classes: Classes) -> Understood:
@@ -105,7 +117,9 @@ def _owning(body: Json, events: list[feed.Event]) -> list[feed.Event]:
         return []
     owner = decode(_raw(body), kind, str(body["apiVersion"]))
     if owner.problems:
-        raise Unusable("; ".join(f"{one.field}: {one.message}" for one in owner.problems), owner.problems)
+        prefix = f"{body['kind']} {owner.reference.name}: "
+        own = [Problem(one.field.removeprefix(prefix), one.message) for one in owner.problems]
+        raise Unusable(f"{prefix}{own[0].field}: {own[0].message}", own)
     loose = [one.pod for one in events if isinstance(one, feed.PodSet) and not (one.pod.group or one.pod.min_member)]
     if owner.minimum < 2 or not loose:
         return []

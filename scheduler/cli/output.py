@@ -61,11 +61,19 @@ def with_client(kubeconfig: str | None, context: str | None, call: Callable[[Api
 
 
 _CLUSTER_WIDE = re.compile(r'cannot (get|list|watch) resource "([^"]+)" in API group "([^"]*)" at the cluster scope')
+_GROUPS = re.compile(r'cannot list resource "podgroups" in API group "([^"]+)" in the namespace "([^"]+)"')
 
 
 def _way_round(error: ApiError) -> str:
-    """Return what somebody may do who may not read all of the cluster; "" where that was not what was refused."""
-    refused = _CLUSTER_WIDE.search(error.message) if error.status == HTTPStatus.FORBIDDEN else None
+    """Return what somebody may do who may not read all of the cluster, or not every API's groups; "" where neither."""
+    if error.status != HTTPStatus.FORBIDDEN:
+        return ""
+    if hidden := _GROUPS.search(error.message):
+        return (
+            f"a gang may be of any API: this needs the right to list podgroups.{hidden[1]} in the namespace "
+            f"{hidden[2]}, which the chart's ClusterRole muster-pod-group-viewer adds to view"
+        )
+    refused = _CLUSTER_WIDE.search(error.message)
     if refused is None:
         return ""
     verb, resource, group = refused.groups()

@@ -66,6 +66,9 @@ def simulate(
     except OSError as error:
         complain(f"{error.filename}: {error.strerror}")
         return FAILED
+    if not documents:
+        complain("there is no object in these files")
+        return USAGE
 
     async def work(client: ApiClient) -> int:
         where = question.namespace or client.credentials.identity.namespace or "default"
@@ -135,7 +138,7 @@ def clones(like: Node, count: int) -> Iterator[Node]:
     for number in range(count):
         name = f"{like.name}-simulated-{number}"
         labels = tuple((key, name if key == HOSTNAME else value) for key, value in like.labels)
-        yield replace(like, name=name, uid=f"simulated-node-{number}", labels=labels, unschedulable=False)
+        yield replace(like.as_ready, name=name, uid=f"simulated-node-{number}", labels=labels)
 
 
 # -- what is told -----------------------------------------------------------------------------------------------------

@@ -37,8 +37,6 @@ HOLD = 10.0
 TICK = 0.25
 _FIRST_WAIT, _LAST_WAIT = 0.2, 30.0
 _AT_ONCE = 8
-_READS = 64
-"""Objects that are read before others have their turn."""
 
 
 class Client(Protocol):
@@ -326,15 +324,8 @@ class Grouping:
             if self.kin.watched(ask.missing):
                 self._wait_for(ask)
             else:
-                unread.append(ask)
-        for start in range(0, min(len(unread), _READS), _AT_ONCE):
-            asks = [ask for ask in unread[start : start + _AT_ONCE] if ask.missing.uid in self._asks]
-            known = await asyncio.gather(*(self.kin.read(ask.namespace, ask.missing) for ask in asks))
-            for ask in (ask for ask, found in zip(asks, known, strict=True) if found):
-                self._unblock(ask.missing.uid)
-            if not all(known):
-                return
-        if len(unread) > _READS:
+                unread.append((ask.namespace, ask.missing))
+        if await self.kin.look_up(unread, self._asks, self._unblock):
             self._wake.set()
 
     def _wait_for(self, ask: _Ask) -> None:

@@ -8,7 +8,8 @@ leaves the kinds that are climbed, or an object in it is gone or may not be read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Protocol
@@ -29,6 +30,8 @@ BETWEEN: Mapping[tuple[str, str], str] = MappingProxyType(
 )
 """Kinds that are climbed on the way, with their plural."""
 _KEPT = 20_000
+_READS, _AT_ONCE = 64, 8
+"""Objects that are read before others have their turn, and those that are read at once."""
 
 
 class Following(StrEnum):
@@ -135,6 +138,24 @@ class Kin:
         """An owner of a known kind appeared or changed."""
         self._read.pop(owner.uid, None)
         self.owners[owner.uid] = owner
+
+    async def look_up(
+        self, asked: Sequence[tuple[str, Reference]], wanted: Container[str], found: Callable[[str], None]
+    ) -> bool:
+        """Read objects on the way (namespace, reference), several at once, `_READS` at most, as long as the server
+        answers; call `found` with the uid of each that is known then. wanted: the uids that are still asked for.
+
+        Return whether more are left that could be read at once.
+        """
+        for start in range(0, min(len(asked), _READS), _AT_ONCE):
+            some = [one for one in asked[start : start + _AT_ONCE] if one[1].uid in wanted]
+            known = await asyncio.gather(*(self.read(namespace, reference) for namespace, reference in some))
+            for (_, reference), told in zip(some, known, strict=True):
+                if told:
+                    found(reference.uid)
+            if not all(known):
+                return False
+        return len(asked) > _READS
 
     async def read(self, namespace: str, reference: Reference) -> bool:
         """Read the metadata of one object on the way; False: it must be tried again."""

@@ -32,7 +32,7 @@ from scheduler.model.pods import Pod, Shape
 log = structlog.get_logger(__name__)
 COMMAND = f"kubectl delete podgroups.scheduling.muster.sh -A -l {MADE_FOR}"
 """What lets the waiting pods of all such groups go one by one."""
-_RETRY = 5.0
+_FIRST_WAIT, _LAST_WAIT = 5.0, 300.0
 
 
 class Leaving:
@@ -55,13 +55,14 @@ class Leaving:
         self._cache, self._client, self._meter, self._clock = cache, client, meter, clock
         self._settled, self._may_write = settled, may_write
         self._made: dict[str, PodGroup] = {}
+        self._owner_of: dict[str, str] = {}
         self._raw: dict[str, tuple[Pod, Shape]] = {}
         self._of: dict[str, str] = {}
         self._members: dict[str, dict[str, None]] = {}
         self._asks: dict[str, tuple[Reference, str, dict[str, None]]] = {}
         self._held: dict[str, float] = {}
         self._refused: dict[str, str] = {}
-        self._not_before = 0.0
+        self._wait, self._not_before = _FIRST_WAIT, 0.0
         self._due = True
         self._wake = asyncio.Event()
 
@@ -149,14 +150,14 @@ class Leaving:
 
     def watch(self, events: list[feed.Event]) -> None:
         """What the cache tells: groups come and go."""
-        keys = {group.key: owner for owner, group in self._made.items()}
         new = False
         for event in events:
             if isinstance(event, feed.GroupSet) and event.group.made_for:
                 new = new or event.group.made_for not in self._made
                 self._made[event.group.made_for] = event.group
-            elif isinstance(event, feed.GroupGone) and event.key in keys:
-                owner = keys[event.key]
+                self._owner_of[event.group.key] = event.group.made_for
+            elif isinstance(event, feed.GroupGone) and event.key in self._owner_of:
+                owner = self._owner_of.pop(event.key)
                 self._made.pop(owner, None)
                 self._refused.pop(owner, None)
                 members = tuple(self._members.get(owner, ()))
@@ -201,37 +202,44 @@ class Leaving:
             self._show_some(self._held)
             self._due = False
             return
-        for missing, namespace, _ in tuple(self._asks.values()) if self._settled() else ():
-            if await self.kin.read(namespace, missing):
-                self._answered(missing.uid)
+        asked = [(namespace, missing) for missing, namespace, _ in self._asks.values()] if self._settled() else []
+        if await self.kin.look_up(asked, self._asks, self._answered):
+            self._wake.set()
         now = self._clock()
         self._show_some(uid for uid, since in tuple(self._held.items()) if now - since >= HOLD)
         if self._due and self._settled() and self._may_write() and not self._asks and now >= self._not_before:
             self._due = False
-            for owner, group in tuple(self._made.items()):
-                if not group.deleting and self._is_idle(owner, group):
-                    await self._delete(owner, group)
+            await self._delete_idle()
 
-    def _is_idle(self, owner: str, group: PodGroup) -> bool:
-        """Whether nothing of a group waits, and nobody but its owner's pods names it."""
-        members = self._members.get(owner, {})
-        if any(self._raw[uid][0].waiting for uid in members):
-            return False
-        return not any(pod.group == group.key and uid not in members for uid, pod in self._cache.pods.pods.items())
+    async def _delete_idle(self) -> None:
+        """Delete the groups of which nothing waits, and which nobody but their owners' pods name."""
+        named = {pod.group for uid, pod in self._cache.pods.pods.items() if pod.group and uid not in self._of}
+        for owner, group in tuple(self._made.items()):
+            members = self._members.get(owner, {})
+            if group.deleting or group.key in named or any(self._raw[uid][0].waiting for uid in members):
+                continue
+            if not await self._delete(owner, group):
+                return  # the same would be said of the others: they have their turn later, this one last
 
-    async def _delete(self, owner: str, group: PodGroup) -> None:
+    async def _delete(self, owner: str, group: PodGroup) -> bool:
+        """Delete one group; False where that was not possible."""
         path = path_of("scheduling.muster.sh", "v1alpha1", "podgroups", group.namespace, group.name)
         name = f"{group.namespace}/{group.name}"
         try:
             await self._client.request("DELETE", path, body={"preconditions": {"uid": group.uid}})
         except RequestFailed as error:
             if isinstance(error, ApiError) and error.status in (404, 409):
-                return  # it is gone, or another one has its name
+                return True  # it is gone, or another one has its name
             self._meter.count("owner_groups", result="failed")
             if owner not in self._refused:
                 log.warning("group_failed", group=name, error=str(error), command=COMMAND)
             self._refused[owner] = f"cannot be deleted, and is not used any more: {error}"
-            self._due, self._not_before = True, self._clock() + _RETRY
-            return
+            self._due, self._not_before = True, self._clock() + self._wait
+            self._wait = min(_LAST_WAIT, 2 * self._wait)
+            if owner in self._made:
+                self._made[owner] = self._made.pop(owner)
+            return False
+        self._wait = _FIRST_WAIT
         self._meter.count("owner_groups", result="deleted")
         log.info("group_deleted", group=name, owner=owner, why="grouping is switched off")
+        return True

@@ -243,6 +243,10 @@ def _path(name: str, parents: dict[str, str], group: Reader) -> str:
     return "/".join(reversed(path))
 
 
+MAX_WEIGHT = 2**31 - 1
+"""The largest weight, as in the other dialects."""
+
+
 def _numbers(spec: Reader, field: str) -> list[tuple[str, int, float]]:
     """Return our name, units and value of one field of each resource, 0 where it is absent or cannot be used."""
     found = []
@@ -251,14 +255,17 @@ def _numbers(spec: Reader, field: str) -> list[tuple[str, int, float]]:
         entry = resources.object(theirs)
         value = entry.fields.get(field)
         number = 0.0
-        lowest = 0 if field == "overQuotaWeight" else UNLIMITED
+        is_weight = field == "overQuotaWeight"
+        lowest, most = (0, MAX_WEIGHT) if is_weight else (UNLIMITED, MAX_AMOUNT)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             entry.problems.append(Problem(entry.at(field), f"must be a number, not {queues.shown(value)}"))
         elif value is not None and not (value >= 0 or value == lowest):
             wish = "must be at least 0" + (" or -1 (unlimited)" if lowest else "")
             entry.problems.append(Problem(entry.at(field), f"{wish}, not {queues.shown(value)}"))
+        elif is_weight and value is not None and value > most:
+            entry.problems.append(Problem(entry.at(field), f"must be at most {most}, not {queues.shown(value)}"))
         elif value is not None:
-            number = float(min(value, MAX_AMOUNT)) if isfinite(value) else float(MAX_AMOUNT)
+            number = float(min(value, most)) if isfinite(value) else float(most)
         found.append((ours, unit, number))
     return found
 

@@ -19,7 +19,7 @@ from scheduler.model.phases import word_of
 from scheduler.model.verdict import Verdict
 from scheduler.observe import explain
 
-SESSIONS, PLACES, WAITS = 200, 100, 100
+SESSIONS, PLACES, WAITS = 200, 50, 20
 """Sessions that are kept, and of each so many placements and so many reasons."""
 GROUPS, STEPS = 2000, 30
 """Groups whose life is kept, and its last steps."""

@@ -1,7 +1,8 @@
 """Pods that are shared evenly over as few domains as hold them, where that costs no pod.
 
 Decided here: how many domains there are comes first (those where pods are already, then as many as the answer without
-balance uses), that the numbers in them differ by one at most second; where that cannot be, nearly. Which domains is
+balance uses), that the numbers in them differ by one at most second; where that cannot be, by as little as can be for
+one kind of pods, for several nearly. Which domains is
 tried, the fullest that suffice first: for one kind of pods sums say which do, for several kinds a limited number of
 choices is given to the searches. Best effort, like all that is only preferred: the searches for all rules of a problem
 share one allowance of counted work, and when that is spent the best so far stays. What a rule was given is not undone
@@ -83,11 +84,13 @@ def _untold() -> Lacks:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layout:
     """The pods of one rule by domain. present: those that are there already. rooms: domains, and upper bounds of what
-    they take besides, for each of the wider domains of which all pods have to be in one. unit: pods that come together.
+    they take besides, for each of the wider domains of which all pods have to be in one. alike: there is one kind of
+    pods, of which sums tell what fits. unit: pods that come together.
     """
 
     present: Ints
     rooms: list[tuple[Ints, Ints]]
+    alike: bool
     unit: int
 
 
@@ -170,7 +173,7 @@ def _balance(
     if placed is None or not placed.any():
         return base
     present, unit, total = _present(rule, placed.size), _unit(problem, rule), int(placed.sum())
-    layout = _Layout(present, _rooms(problem, rule, ids), unit)
+    layout = _Layout(present, *_rooms(problem, rule, ids), unit)
     there = tuple(np.flatnonzero(present).tolist())
     weights = _weights(problem, rule)
     budget = replace(problem.budget, deterministic_time=min(problem.budget.deterministic_time, _EACH))
@@ -196,6 +199,10 @@ def _balance(
     for limits in islice(_targets(layout, total, most), _TRIES):
         answer = tried(Cap(rule.level, weights, limits))
         if answer is not None and is_even(problem, rule, answer):
+            return answer
+    for limits in islice(_nearest(layout, total, most), _TRIES) if layout.alike else ():
+        answer = tried(Cap(rule.level, weights, limits))
+        if answer is not None:
             return answer
     few = AtMostDomains(rule.level, most, rule.demands, there)
     lowest, highest = -(-(total + int(present.sum())) // most), _fullest(problem, rule, best, present)
@@ -225,8 +232,8 @@ def _fewest(layout: _Layout, total: int) -> int:
     return int(np.count_nonzero(layout.present)) + min(lows, default=0)
 
 
-def _rooms(problem: PlacementProblem, rule: Balanced, ids: Ints) -> list[tuple[Ints, Ints]]:
-    """Return `_Layout.rooms`."""
+def _rooms(problem: PlacementProblem, rule: Balanced, ids: Ints) -> tuple[list[tuple[Ints, Ints]], bool]:
+    """Return `_Layout.rooms`, and whether there is one kind of pods."""
     instance = build(problem)
     kinds = instance.kinds_of(all_demands(problem, rule.demands))
     outer = instance.segment_ids()
@@ -242,7 +249,8 @@ def _rooms(problem: PlacementProblem, rule: Balanced, ids: Ints) -> list[tuple[I
         held = np.bincount(place, weights=cap[hosts], minlength=pairs.size).astype(np.int64)
         room += np.minimum(held, sum(problem.demands[demand].count for demand in instance.kinds[kind].members))
     firsts = np.unique(pairs // width, return_index=True)[1][1:]
-    return list(zip(np.split(pairs % width, firsts), np.split(room, firsts), strict=True)) if pairs.size else []
+    found = zip(np.split(pairs % width, firsts), np.split(room, firsts), strict=True) if pairs.size else ()
+    return list(found), len(kinds) == 1
 
 
 def _targets(layout: _Layout, total: int, many: int) -> Iterator[Ints]:
@@ -258,6 +266,42 @@ def _targets(layout: _Layout, total: int, many: int) -> Iterator[Ints]:
                 limits = np.zeros(layout.present.size, dtype=np.int64)
                 limits[chosen] = taken
                 yield limits
+
+
+def _nearest(layout: _Layout, total: int, many: int) -> Iterator[Ints]:
+    """Yield how many pods each of so many domains receives where their room does not let them be even, the most even
+    first: the lowest are filled first, as far as they have room."""
+    there = np.flatnonzero(layout.present).tolist()
+    found: list[tuple[int, Ints]] = []
+    for domains, room in layout.rooms:
+        rooms = dict(zip(domains.tolist(), room.tolist(), strict=True))
+        able = [one for one in sorted(rooms, key=lambda one: (rooms[one], one)) if not layout.present[one]]
+        for more in _choices(able, many - len(there)):
+            chosen = [*there, *more]
+            left = np.array([rooms.get(one, 0) for one in chosen], dtype=np.int64) // layout.unit
+            held = layout.present[chosen] // layout.unit
+            if int(left.sum()) * layout.unit < total:
+                continue
+            taken = _filled(held, left, total // layout.unit)
+            limits = np.zeros(layout.present.size, dtype=np.int64)
+            limits[chosen] = taken * layout.unit
+            found.append((int((held + taken).max()) - int((held + taken).min()), limits))
+    yield from (limits for _, limits in sorted(found, key=lambda one: one[0]))
+
+
+def _filled(held: Ints, room: Ints, total: int) -> Ints:
+    """Return how many each receives when the lowest are filled first, none beyond its room, which suffices."""
+    low, high = 0, int((held + room).max())
+    while low < high:
+        middle = (low + high + 1) // 2
+        if int(np.clip(middle - held, 0, room).sum()) <= total:
+            low = middle
+        else:
+            high = middle - 1
+    taken = np.clip(low - held, 0, room)
+    able = [int(one) for one in np.argsort(taken - room, kind="stable") if taken[one] < room[one] and held[one] <= low]
+    taken[able[: total - int(taken.sum())]] += 1
+    return taken
 
 
 def _choices(able: Sequence[int], many: int) -> Iterator[tuple[int, ...]]:

@@ -13,6 +13,7 @@ import yaml
 from scheduler.app import load_configuration
 from scheduler.config import KEYS
 from scheduler.dialects.owners import KINDS
+from scheduler.dialects.registry import DIALECTS
 from scheduler.io_process import _FIXED
 from tests.controlplane.cluster import ControlPlane
 from tests.deploy import helm
@@ -114,6 +115,13 @@ def test_the_rights_are_those_of_config_rbac():
     made = objects(helm.template())
     assert made["ClusterRole", "muster-system:muster"]["rules"] == written["ClusterRole", "muster"]["rules"]
     assert made["Role", "muster"]["rules"] == written["Role", "muster"]["rules"]
+
+
+def test_who_may_view_a_namespace_sees_the_groups_of_every_api_in_it():
+    role = objects(helm.template())["ClusterRole", "muster-pod-group-viewer"]
+    assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+    seen = {(group, one) for rule in role["rules"] for group in rule["apiGroups"] for one in rule["resources"]}
+    assert seen == {(one.group, one.plural) for api in DIALECTS for one in api.resources if one.role == "group"}
 
 
 def test_owners_may_be_read_only_where_their_pods_are_grouped():

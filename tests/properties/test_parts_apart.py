@@ -12,7 +12,7 @@ from scheduler.model.groups import SubGroup
 from scheduler.model.wishes import TopologyWish
 from tests.unit.framework.world import World, shape, with_plugins
 
-quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 Story = tuple[list[tuple[int, bool]], list[int], int, list[int]]
 
 

@@ -17,7 +17,7 @@ from scheduler.model.groups import PodGroup, SubGroup
 from tests.unit.actions.test_making_room import Story
 from tests.unit.framework.world import World, shape, with_plugins
 
-quick = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 SIZE = {"a": 1, "b": 2}
 """GPUs of the members of each role."""
 NONE = "-"

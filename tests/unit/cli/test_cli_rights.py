@@ -42,6 +42,15 @@ def test_a_right_to_the_whole_cluster_is_named_with_the_way_round(
     assert "muster get groups -n NAMESPACE" in said
 
 
+def test_groups_that_are_hidden_in_a_namespace_are_named_with_the_role(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = SAID.format("podgroups", "scheduling.volcano.sh", 'in the namespace "a"')
+    said = told(monkeypatch, capsys, ApiError(403, "Forbidden", message))
+    assert "right to list podgroups.scheduling.volcano.sh in the namespace a" in said
+    assert "muster-pod-group-viewer" in said
+
+
 def test_another_refusal_has_no_such_way_round(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,6 +84,95 @@ def test_a_cohort_tree_of_kueue(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "scheduling.muster.sh/queue=research" in told
 
 
+def test_a_cohort_that_needs_no_object_becomes_a_queue(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = """
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: a}
+spec: {cohort: team}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: b}
+spec: {cohortName: team}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: Cohort
+metadata: {name: team}
+spec: {parentName: top}
+"""
+    made, told, code = converted(tmp_path, capsys, text)
+    assert code == 0
+    assert {one["metadata"]["name"]: one["spec"].get("parent") for one in made} == {
+        "a": "team",
+        "b": "team",
+        "team": "top",
+        "top": None,
+    }
+    assert "Cohort top: has no object in these files; a queue is made for it" in told
+    assert "Cohort team" not in told
+
+
+VOLCANO = """
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: q, annotations: {volcano.sh/hierarchy: root/q}}
+spec: {weight: 1, dequeueStrategy: fifo, affinity: {nodeGroupAffinity: {}}, extendClusters: [{name: c}]}
+"""
+HALF_A_GPU = """
+apiVersion: scheduling.run.ai/v2
+kind: Queue
+metadata: {name: q}
+spec: {resources: {gpu: {quota: 0.5, limit: 2.0}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (VOLCANO, "Queue q: spec.dequeueStrategy has no counterpart"),
+        (VOLCANO, "Queue q: spec.affinity has no counterpart"),
+        (VOLCANO, "Queue q: spec.extendClusters has no counterpart"),
+        (VOLCANO, "Queue q: annotation volcano.sh/hierarchy is not read; spec.parent says where a queue stands"),
+        (HALF_A_GPU, "Queue q: spec.resources.gpu.quota 0.5 is rounded down to whole GPUs"),
+    ],
+)
+def test_what_is_lost_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str):
+    made, told, code = converted(tmp_path, capsys, text)
+    assert (len(made), code) == (1, 0)
+    assert said in told
+    assert "gpu.limit" not in told
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, spec: {}}", "ClusterQueue: metadata.name must be"),
+        ("{apiVersion: v1, kind: List, items: [null]}", "None is no object"),
+        ("{apiVersion: v1, kind: List, items: 3}", "items of List must be a list"),
+        (
+            "{apiVersion: kueue.x-k8s.io/v1beta1, kind: Cohort, metadata: {name: c}, "
+            "spec: {resourceGroups: [{flavors: 3}]}}",
+            "Cohort c: spec: Expected `array | null`, got `int` - at `$.resourceGroups[0].flavors`",
+        ),
+        (
+            "{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, metadata: {name: c}, "
+            "spec: {preemption: {reclaimWithinCohort: Some}}}",
+            "ClusterQueue c: spec: Invalid enum value 'Some' - at `$.preemption.reclaimWithinCohort`",
+        ),
+        (
+            "{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, metadata: {name: c}, "
+            "spec: {fairSharing: {weight: much}}}",
+            "ClusterQueue c: spec: could not convert string to float: 'much'",
+        ),
+    ],
+)
+def test_what_is_no_queue_is_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, said: str):
+    made, told, code = converted(tmp_path, capsys, text)
+    assert (made, code) == ([], 2)
+    assert said in told
+
+
 def test_what_kueue_does_by_default_is_written_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     plain = "{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, metadata: {name: q}, spec: {}}"
     made, told, _ = converted(tmp_path, capsys, plain)

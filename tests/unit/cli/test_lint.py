@@ -100,6 +100,21 @@ def test_files_that_cannot_be_read_are_told(runner: CliRunner, tmp_path: Path) -
     assert "No such file" in muster(runner, "lint", "-f", str(tmp_path / "none.yaml"), exits=1).stderr
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no object in these files"),
+        ("---\n---\n", "there is no object in these files"),
+        ("{apiVersion: v1, kind: List, items: [null]}", "-: a document is not an object with a kind"),
+        ("{apiVersion: v1, kind: List, items: [{kind: List, items: 3}]}", "-: items of a List must be a list"),
+    ],
+)
+def test_what_holds_no_object_is_no_success(runner: CliRunner, text: str, said: str) -> None:
+    done = runner.invoke(app, ["lint", "-f", "-"], input=text)
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
 def workload(version: str, kind: str, **spec: object) -> str:
     return yaml.safe_dump({"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec})
 
@@ -140,6 +155,18 @@ def test_what_is_wrong_with_the_pods_of_an_operator_is_found(runner: CliRunner) 
     assert found(runner, text, exits=1) == [
         'error: RayCluster x: apiVersion: ray.io has no version v2; did you mean "v1"?'
     ]
+
+
+def test_a_minimum_on_an_owner_counts_and_one_that_is_none_is_named(runner: CliRunner) -> None:
+    roles = {"Worker": {"replicas": 3, "template": template("muster")}}
+    body = yaml.safe_load(workload("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=roles))
+    body["metadata"]["annotations"] = {"scheduling.muster.sh/min-member": "2"}
+    assert "gang default/x (pytorchjob): 3 pods, 2 start together" in told(runner, yaml.safe_dump(body))
+    body["metadata"]["annotations"] = {"scheduling.muster.sh/min-member": "most"}
+    [said] = found(runner, yaml.safe_dump(body), exits=1)
+    assert said.startswith(
+        "error: PyTorchJob x: metadata.annotations[scheduling.muster.sh/min-member]: must be an integer"
+    )
 
 
 def test_a_job_that_is_no_gang_is_told_and_one_that_cannot_be_read_is_an_error(runner: CliRunner) -> None:

@@ -167,6 +167,34 @@ def test_who_stands_above_is_read_where_no_watch_has_shown_it(answer: Any, shown
     asyncio.run(story())
 
 
+def test_replicas_below_stateful_sets_and_leaders_are_found() -> None:
+    """As LeaderWorkerSet has them: worker - StatefulSet - leader - StatefulSet - the set; each is read once."""
+    lws = Reference("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "vllm", "lws-uid")
+    leaders = Reference("apps/v1", "StatefulSet", "vllm", "leaders-uid")
+    leader = Reference("v1", "Pod", "vllm-0", "leader")
+    workers = Reference("apps/v1", "StatefulSet", "vllm-0", "workers-uid")
+
+    async def story() -> None:
+        world = World(settled=False)
+        sets = "/apis/apps/v1/namespaces/a/statefulsets/"
+        world.server.answers |= {
+            f"{sets}vllm": meta("leaders-uid", lws),
+            f"{sets}vllm-0": meta("workers-uid", leader),
+            "/api/v1/namespaces/a/pods/vllm-0": meta("leader", leaders),
+        }
+        world.group(lws)
+        world.pod("leader", leaders)
+        world.pod("w1", workers)
+        world.pod("w2", workers)
+        world.settled = True
+        await world.turn(4)
+        assert world.shown() == dict.fromkeys(("leader", "w1", "w2"), f"muster/a/{group_name(lws)}")
+        assert sorted(world.server.read) == sorted(world.server.answers)
+        assert world.deleted == []
+
+    asyncio.run(story())
+
+
 def test_where_no_group_was_made_nobody_is_looked_for() -> None:
     async def story() -> None:
         world = World(settled=False)
@@ -223,5 +251,39 @@ def test_a_group_that_cannot_be_deleted_is_told_and_tried_again() -> None:
         world.now += 10
         await world.turn(1)
         assert world.deleted == [NAME, NAME]
+
+    asyncio.run(story())
+
+
+def test_where_none_can_be_deleted_the_server_is_not_asked_for_each_again_and_again() -> None:
+    async def story() -> None:
+        world = World()
+        world.server.refuse["DELETE"] = ApiError(403, "Forbidden", "podgroups is forbidden")
+        owners = [Reference("ray.io/v1", "RayCluster", f"rc{number}", f"uid{number}") for number in range(50)]
+        for owner in owners:
+            world.group(owner)
+        for _ in range(240):  # four minutes
+            world.now += 1.0
+            await world.turn(1)
+        assert len(set(world.deleted)) == len(world.deleted)  # each had its turn before any has another
+        assert 4 <= len(world.deleted) <= 8
+        world.server.refuse.clear()
+        world.now += 300.0
+        await world.turn(1)
+        assert {group_name(owner) for owner in owners} == set(world.deleted)
+
+    asyncio.run(story())
+
+
+def test_a_server_that_is_down_is_not_asked_who_stands_above_each_job() -> None:
+    async def story() -> None:
+        world = World()
+        world.group(SET)
+        await world.turn(1)
+        for number in range(100):
+            world.server.answers[f"/apis/batch/v1/namespaces/a/jobs/j{number}"] = Unreachable("gone")
+            world.pod(f"p{number}", Reference("batch/v1", "Job", f"j{number}", f"u{number}"))
+        await world.turn(1)
+        assert (len(world.server.read), world.shown()) == (8, {})
 
     asyncio.run(story())
