@@ -1,8 +1,8 @@
 """`muster nodes`: what nodes have and what is free, one by one or summed up by a level or a label.
 
-Decided here: what is summed up. A node that is cordoned or being deleted has its capacity and nothing free, as in
-`framework.floorplan`. A hole is what is free in one piece: on one node. A gang is counted in each domain that holds one
-of its members. Also which label tells pools of nodes apart where nobody says.
+Decided here: what is summed up. A node that is cordoned, being deleted or not ready has its capacity and nothing free,
+as in `framework.floorplan`. A hole is what is free in one piece: on one node. A gang is counted in each domain that
+holds one of its members. Also which label tells pools of nodes apart where nobody says.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from scheduler.cli.picture import Picture, Source, with_picture
 from scheduler.framework.floorplan import barred
 from scheduler.framework.session import Session
 from scheduler.framework.topology_tree import LevelFault
+from scheduler.model.nodes import NodeClass
 from scheduler.model.quantity import format_amount
 
 Row = dict[str, Any]
@@ -70,15 +71,19 @@ def nodes(session: Session, resource: str) -> list[Row]:
     return [
         {
             "name": name,
-            "state": "cordoned" if shut else "ready",
+            "state": _state(table.classes[table.class_of[row]]),
             "pods": f"{int(table.pods[row])}/{int(table.slots[row])}",
             "resource": resource,
             "total": format_amount(resource, int(total[row])),
             "free": format_amount(resource, int(free[row])),
             "gangs": sorted(held.get(name, ())),
         }
-        for row, (name, shut) in enumerate(zip(table.names, barred(session).tolist(), strict=True))
+        for row, name in enumerate(table.names)
     ]
+
+
+def _state(kind: NodeClass) -> str:
+    return "cordoned" if kind.unschedulable else "not ready" if kind.is_down else "ready"
 
 
 def domains(session: Session, by: str, resource: str) -> list[Row]:

@@ -138,7 +138,7 @@ def clones(like: Node, count: int) -> Iterator[Node]:
     for number in range(count):
         name = f"{like.name}-simulated-{number}"
         labels = tuple((key, name if key == HOSTNAME else value) for key, value in like.labels)
-        yield replace(like, name=name, uid=f"simulated-node-{number}", labels=labels, unschedulable=False)
+        yield replace(like.as_ready, name=name, uid=f"simulated-node-{number}", labels=labels)
 
 
 # -- what is told -----------------------------------------------------------------------------------------------------

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from scheduler.framework.session import Session
 
-DOWN = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable"})
-"""Taints of nodes that are not there to be divided."""
-
 
 @dataclass(slots=True)
 class Shelf:
@@ -160,7 +157,7 @@ def open_book(session: Session) -> Book:
         queue: add(snapshot.queue_usage.get(queue, ()), wants.get(queue, ()))
         for queue in {**dict.fromkeys(snapshot.queue_usage), **dict.fromkeys(wants)}
     }
-    down = [one.unschedulable or any(taint.key in DOWN for taint in one.taints) for one in table.classes]
+    down = [one.is_down for one in table.classes]
     usable = ~np.array(down, dtype=np.bool_)[table.class_of] if table.names else np.zeros(0, dtype=np.bool_)
     fields = (part for queue in tree.queues for part in (queue.guarantee, queue.deserved, queue.limit))
     named = sorted({name for part in fields for name, _ in part})

@@ -1,10 +1,10 @@
 """What a topology looks like in numbers: for every domain its nodes, what they have and what is free, and for every
 level the largest gang that one domain of it holds now.
 
-Decided here: what counts as free. A node that is cordoned or being deleted has its capacity and nothing free. A node is
-whole when it has some of the resource and none of it is in use. The largest gang is that of whole nodes, and that of
-units of the resource, one a pod; what else a pod would ask for is not looked at (`muster simulate` and the scheduler
-do). Nothing here prints.
+Decided here: what counts as free. A node that is cordoned, being deleted or not ready has its capacity and nothing
+free. A node is whole when it has some of the resource and none of it is in use. The largest gang is that of whole
+nodes, and that of units of the resource, one a pod; what else a pod would ask for is not looked at (`muster simulate`
+and the scheduler do). Nothing here prints.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def main_resource(session: Session) -> str:
 
 
 def barred(session: Session) -> NDArray[np.bool_]:
-    """Return for each node (N,) whether nothing may be put there: it is cordoned, or being deleted."""
+    """Return for each node (N,) whether nothing is put there: it is cordoned, being deleted, or not ready."""
     table = session.table
-    return np.array([one.unschedulable for one in table.classes], dtype=np.bool_)[table.class_of]
+    return np.array([one.is_down for one in table.classes], dtype=np.bool_)[table.class_of]
 
 
 def look(session: Session, name: str, resource: str) -> Picture:

@@ -6,11 +6,13 @@ never once a node. The labels are part of the class except those that name the n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduler.model.resources import Amounts
 
 HOSTNAME = "kubernetes.io/hostname"
+_DOWN = frozenset(f"node.kubernetes.io/{why}" for why in ("not-ready", "unreachable", "unschedulable"))
+"""Taints that node controllers set on nodes that are not there to be used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,12 @@ class Node:
     images: tuple[tuple[str, int], ...] = ()
     features: tuple[str, ...] = ()
 
+    @property
+    def as_ready(self) -> Node:
+        """The node as it would be if it were there to be used, with the taints of its pool."""
+        taints = tuple(taint for taint in self.taints if taint.key not in _DOWN)
+        return replace(self, taints=taints, unschedulable=False, deleting=False)
+
 
 @dataclass(frozen=True, slots=True)
 class NodeClass:
@@ -56,6 +64,11 @@ class NodeClass:
     unschedulable: bool = False
     name: str = ""
     features: tuple[str, ...] = ()
+
+    @property
+    def is_down(self) -> bool:
+        """Whether nothing is to be put there whatever it has: it is cordoned, being deleted, or not ready."""
+        return self.unschedulable or any(taint.key in _DOWN for taint in self.taints)
 
     def label(self, key: str) -> str | None:
         """Return the value of a label, or None."""

@@ -198,7 +198,7 @@ def _put(picture: Picture, block: _Block, x: float, y: float) -> Iterator[Box | 
         name, total, free, barred = picture.nodes[node]
         said = f"{name}: {_amount(picture, free)} of {_amount(picture, total)} {picture.resource} free"
         fill = colour(total, free, barred=barred)
-        title = said + (", cordoned" if barred else "")
+        title = said + (", cordoned or not ready" if barred else "")
         told = tone(total, free, barred=barred)
         yield Box(x + PAD + dx, y + PAD + LINE + dy, CELL, CELL, fill, _FRAME, title, told)
     for dx, dy, inner in block.blocks:
@@ -222,7 +222,7 @@ def _head(picture: Picture) -> list[Box | Text]:
     x = float(PAD)
     for words, fill in (
         ("free", colour(4, 4, barred=False)), ("", colour(4, 3, barred=False)), ("", colour(4, 2, barred=False)),
-        ("", colour(4, 1, barred=False)), ("in use", colour(4, 0, barred=False)), ("cordoned", _BARRED),
+        ("", colour(4, 1, barred=False)), ("in use", colour(4, 0, barred=False)), ("cordoned or not ready", _BARRED),
         ("has none", _NOTHING),
     ):  # fmt: skip
         parts.append(Box(x, y, CELL, CELL, fill, _FRAME))

@@ -12,6 +12,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from scheduler.cli.main import app
+from scheduler.cli.simulate import clones
+from scheduler.model.nodes import Node, Taint
 from scheduler.playground.server import PlaygroundServer, ThreadedServer
 from tests.controlplane import nodes
 from tests.controlplane.crds import apply_crds
@@ -110,6 +112,13 @@ def test_who_would_be_evicted_is_named(cluster: Path, tmp_path: Path) -> None:
     (facts,) = json.loads(told.stdout)
     assert (facts["runs"], facts["pods"]) == (True, 4)
     assert facts["evicts"] in (["default/low-0"], ["default/low-1"])
+
+
+def test_nodes_like_one_that_is_not_to_be_used_can_be_used() -> None:
+    down = tuple(Taint(f"node.kubernetes.io/{why}") for why in ("not-ready", "unreachable", "unschedulable"))
+    like = Node("n", taints=(Taint("nvidia.com/gpu"), *down), unschedulable=True, deleting=True)
+    (made,) = clones(like, 1)
+    assert (made.taints, made.unschedulable, made.deleting) == ((Taint("nvidia.com/gpu"),), False, False)
 
 
 def test_nodes_that_are_not_there_yet_are_counted(cluster: Path, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from scheduler.cli.main import app
 from scheduler.config import SchedulerConfiguration
 from scheduler.model.decisions import Decisions
-from scheduler.model.nodes import HOSTNAME
+from scheduler.model.nodes import HOSTNAME, Taint
 from scheduler.model.topology import HyperNodeMember
 from scheduler.observe.heatmap import colour
 from scheduler.sim import replay
@@ -82,6 +82,22 @@ host    4         1 whole node in n1      4 in n1
         "Topology fabric: spec.levels[3].label: "
         'no node has the label t.example/row of level "row" of topology "fabric"\n'
     )
+
+
+@pytest.mark.parametrize("why", ["not-ready", "unreachable"])
+def test_a_node_that_is_not_ready_has_nothing_free(tmp_path: Path, why: str) -> None:
+    world = World().topology("fabric", ("rack", RACK))
+    world.node("n1", gpu=4, labels={RACK: "r1"}, taints=(Taint(f"node.kubernetes.io/{why}", effect="NoExecute"),))
+    world.node("n2", gpu=2, labels={RACK: "r2"}, taints=(Taint("nvidia.com/gpu"),))
+    file = saved(world, tmp_path)
+    (told,) = json.loads(muster("get", "topology", "--snapshot", file, "-o", "json").stdout)
+    assert told["levels"][0]["largest"] == {"nodes": 1, "nodesIn": "r2", "units": "2", "unitsIn": "r2"}
+    assert [(one["name"], one["total"], one["free"], one["whole"]) for one in told["domains"]] == [
+        ("r1", "4", "0", 0),
+        ("r2", "2", "2", 1),
+    ]
+    nodes = json.loads(muster("nodes", "--snapshot", file, "-o", "json").stdout)
+    assert [(one["state"], one["free"]) for one in nodes] == [("not ready", "0"), ("ready", "2")]
 
 
 def test_a_large_one_is_shown_as_far_as_it_fits(tmp_path: Path) -> None:
