@@ -38,6 +38,8 @@ log = structlog.get_logger(__name__)
 _FIRST_PAUSE = 0.5
 _LAST_PAUSE = 30.0
 _GIVEN_UP = ("Failed", "Unwound")
+_WHYS = 1000
+"""Reasons that are kept before those of pods that wait no more are looked for; then twice as many as are left."""
 
 
 class Dialect(queuestatus.Dialect, topologystatus.Dialect, Protocol):
@@ -163,6 +165,7 @@ class Performer:
         self._ours: set[str] = set()
         self._members: dict[str, tuple[str, ...]] = {}
         self._why: dict[str, _Why] = {}
+        self._most_whys = _WHYS
         self._has_status = has_status
         self._failures = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -430,6 +433,9 @@ class Performer:
         self._why[explain.group] = _Why(
             explain.verdict.code.value, group.queue if group is not None else "", explain.pods
         )
+        if len(self._why) > self._most_whys:
+            self.pending()  # forgets what nobody may ever ask for, where no metrics are read
+            self._most_whys = max(_WHYS, 2 * len(self._why))
         if group is not None and group.has_object:
             sentence = self._texts.sentence(explain.verdict)
             known = not explain.pods and any(sentence in condition.message for condition in group.conditions)

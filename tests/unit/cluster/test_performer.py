@@ -372,6 +372,15 @@ async def test_a_long_note_is_cut_to_what_the_server_accepts(case: Case):
     assert len(case.conditions[0]["message"]) > 5000
 
 
+async def test_reasons_of_pods_that_wait_no_more_are_forgotten_also_where_nobody_reads_metrics(case: Case):
+    for number in range(3000):
+        case.cache.pods = {f"u{number}": pod(number, group="")}
+        told = Explain(f"pod/ns/u{number}", shortage(), (f"u{number}",))
+        case.performer.handle(feed.Handover("s-000001", 1, explains=(told,)))
+    assert len(case.performer._why) <= 1001
+    assert case.performer.pending() == {("", "Resources"): 1}
+
+
 async def test_waiting_groups_are_counted_by_queue_and_reason_until_their_members_are_gone(case: Case):
     case.put(group(queue="research"), pod(0), pod(1), pod(7, group=""))
     missing = verdict(Code.NOT_ENOUGH_MEMBERS, existing=0, minimum=4)
