@@ -36,11 +36,11 @@ check: setup ## Lint, types and import contracts
 
 test: check controlplane browser ## Everything that an issue needs before it lands: unit, properties, scenarios, contract, real API server
 	$(PYTEST) -n $(WORKERS) --dist loadgroup -m "not slow and not kubelet and not alone"
-	$(PYTEST) -n 2 --dist loadgroup -m "(kubelet or alone) and not slow"
+	$(PYTEST) -n 2 --dist loadfile -m "(kubelet or alone) and not slow"
 
 test-all: check controlplane browser ## test on new random examples, and what takes longer
 	EXPLORE=1 $(PYTEST) -n $(WORKERS) --dist loadgroup -m "not kubelet and not alone"
-	EXPLORE=1 $(PYTEST) -n 2 --dist loadgroup -m "kubelet or alone"
+	EXPLORE=1 $(PYTEST) -n 2 --dist loadfile -m "kubelet or alone"
 
 .PHONY: controlplane
 controlplane: setup ## Build the real control plane and helm for tests (cached outside the tree; minutes the first time)

@@ -57,6 +57,7 @@ from scheduler.observe import explain
 from scheduler.observe.health import Health
 from scheduler.observe.metrics import Metrics
 from scheduler.observe.tracing import from_environment
+from scheduler.pulse import PATIENCE, Pulse
 from scheduler.web.port import Page, digest
 from scheduler.web.site import Status
 
@@ -90,6 +91,7 @@ class IoProcess:
     """The io process; see the module. A fault test runs a subclass with a client of its own and a `_reached`."""
 
     client_type: type[ApiClient] = ApiClient
+    patience = PATIENCE
 
     def _reached(self, point: str, request: BindRequest) -> None:
         """Do nothing: the binder has come to one of its points (`binder.ports.POINTS`) with this request."""
@@ -112,7 +114,6 @@ class IoProcess:
         self._exit_code = 0
         self._brain: subprocess.Popen[bytes] | None = None
         self._leading = False
-        self._last_session = time.monotonic()
         self._snapshot_waiters: list[asyncio.Future[bytes]] = []
 
     async def run(self) -> int:
@@ -170,6 +171,7 @@ class IoProcess:
         self._elector: Any = self._elect()
         self._writer = Writer(self._client, self._may_write, self._metrics, pressed=lambda: self._binder.depth > 0)
         self._link = self._start_brain()
+        self._pulse = Pulse(self._link.send, patience=self.patience)
         self._page = Page(self._link.send, self._page_status)
         self._performer = Performer(
             self._writer,
@@ -270,6 +272,7 @@ class IoProcess:
             "ports": self._serve_ports(),
             "reload": self._reload(),
             "grouping": self._grouping.run(),
+            "pulse": self._watch_brain(),
         }
         self._cache.subscribe(self._grouping.watch)
         if self._stop_event is not None:
@@ -328,7 +331,15 @@ class IoProcess:
         for event in events:
             self._link.send(event)
 
+    async def _watch_brain(self) -> None:
+        """End the process where the brain hangs: the lease is given back, and another replica decides."""
+        await self._pulse.run()
+        log.error("brain_hangs", seconds=round(self._pulse.silent))
+        if self._brain is not None:
+            self._brain.kill()  # it does not read: what is queued for it would hold up our end
+
     def _on_brain(self, messages: list[feed.FromBrain]) -> None:
+        self._pulse.heard()
         for message in messages:
             match message:
                 case feed.Handover():
@@ -337,7 +348,6 @@ class IoProcess:
                         self._tracing.placed(message.session, message.places)
                     self._page.handover(message)
                 case feed.SessionDone():
-                    self._last_session = time.monotonic()
                     self._metrics.session(message)
                     if self._tracing is not None:
                         self._tracing.session(message.session, message.seconds)
@@ -429,7 +439,7 @@ class IoProcess:
         return (False, f"cannot follow {', '.join(lost)}") if lost else (True, "ok")
 
     def _alive(self) -> tuple[bool, str]:
-        return True, "ok"
+        return self._pulse.words
 
     def _render_metrics(self) -> bytes:
         self._metrics.observe(

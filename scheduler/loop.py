@@ -189,6 +189,8 @@ class Loop:
                     self._send_snapshot()
                 case feed.PageAsk():
                     self._tell(item)
+                case feed.Ping():
+                    self._link.send([feed.Pong()])
                 case feed.ConfigSet(data=data):
                     self._reload(data)
                 case _:

@@ -3,7 +3,6 @@
 import os
 import signal
 
-import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.controlplane.fixtures"]
@@ -18,10 +17,3 @@ settings.register_profile(
     "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="EXPLORE" not in os.environ
 )
 settings.load_profile("busy")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep those that share two kubelets with one worker."""
-    for item in items:
-        if item.get_closest_marker("kubelet"):
-            item.add_marker(pytest.mark.xdist_group("kubelet"))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from scheduler.actions.ask import Ask, make_ask
 from scheduler.actions.dealing import deal
-from scheduler.actions.placing import Found, Nothing, solve
+from scheduler.actions.placing import Found, Nothing, could_ever, solve
 from scheduler.actions.wants import Want, has_to_wait, leave, wants
 from scheduler.framework.gangs import Needs, count_by_role, meant
 from scheduler.framework.session import Session
@@ -50,9 +50,8 @@ def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Ne
         return
     costlier = _costlier(session, ask, answer)
     if costlier is not None:
-        cheapest = meant(pods, wanted)
-        there = count_by_role(cheapest)
-        if len(cheapest) == len(pods) or any(there.get(role, 0) < count for role, count in wanted.roles):
+        cheapest = _cheapest(session, state, pods, wanted)
+        if not cheapest:
             session.reject(state, costlier)
             leave(session, Want(ask, why=costlier))
         else:
@@ -76,6 +75,16 @@ def _costlier(session: Session, ask: Ask, answer: Found) -> Verdict | None:
         return None
     amounts = ask.amounts_of([int(counts.sum()) for _, counts in answer.parts])
     return None if amounts == ask.amounts else session.hooks.allows(ask.state, amounts, session)
+
+
+def _cheapest(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Needs) -> tuple[Pod, ...]:
+    """Return the members about which the queue was asked; () where these are all, do not suffice, or never fit."""
+    cheapest = meant(pods, wanted)
+    there = count_by_role(cheapest)
+    if len(cheapest) == len(pods) or any(there.get(role, 0) < count for role, count in wanted.roles):
+        return ()
+    ask = make_ask(session, state, cheapest, wanted)
+    return cheapest if isinstance(ask, Ask) and could_ever(session, ask) else ()
 
 
 def perform(session: Session, ask: Ask, answer: Found, *, each: bool) -> list[tuple[Pod, int]]:

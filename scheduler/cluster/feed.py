@@ -352,12 +352,20 @@ class PageReply(_Event, frozen=True, tag=True, array_like=True, gc=False):
     fault: str = ""
 
 
+class Ping(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """Whether the brain still answers."""
+
+
+class Pong(_Event, frozen=True, tag=True, array_like=True, gc=False):
+    """It does."""
+
+
 class Stop(_Event, frozen=True, tag=True, array_like=True, gc=False):
     """Finish and exit."""
 
 
-ToBrain: TypeAlias = Event | ConfigSet | SnapshotAsk | PageAsk | Stop
-FromBrain: TypeAlias = Handover | SessionDone | SnapshotReply | PageReply
+ToBrain: TypeAlias = Event | ConfigSet | SnapshotAsk | PageAsk | Ping | Stop
+FromBrain: TypeAlias = Handover | SessionDone | SnapshotReply | PageReply | Pong
 
 to_brain = msgspec.msgpack.Decoder(list[ToBrain])
 from_brain = msgspec.msgpack.Decoder(list[FromBrain])

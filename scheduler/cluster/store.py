@@ -493,7 +493,9 @@ class Store:
         # A group whose pods are all another scheduler's is that scheduler's: its status is not ours to write.
         theirs = key in self._foreign
         if not members and (group is None or group.dialect == "owner" or theirs):
-            self._states.pop(key, None)
+            before = self._states.pop(key, None)
+            if before is not None:  # one that is made of its members has no object with which it would be forgotten
+                self._ran.discard(before.group.uid)
             return
         state = group_state(
             key,

@@ -2,11 +2,10 @@
 
 Decided here: how many domains there are comes first (those where pods are already, then as many as the answer without
 balance uses), that the numbers in them differ by one at most second; where that cannot be, by as little as can be for
-one kind of pods, for several nearly. Which domains is
-tried, the fullest that suffice first: for one kind of pods sums say which do, for several kinds a limited number of
-choices is given to the searches. Best effort, like all that is only preferred: the searches for all rules of a problem
-share one allowance of counted work, and when that is spent the best so far stays. What a rule was given is not undone
-for the next one.
+one kind of pods, for several nearly. Which domains is tried, the fullest that suffice first: for one kind of pods sums
+say which do, for several kinds a limited number of choices is given to the searches. Best effort, like all that is only
+preferred: the searches for all rules of a problem share one allowance of counted work, and when that is spent the best
+so far stays. What a rule was given is not undone for the next one.
 """
 
 from __future__ import annotations

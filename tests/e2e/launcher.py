@@ -249,6 +249,7 @@ def main() -> int:
     logs.configure(config.log_format)
     raw = json.loads(arguments.plan.read_text())
     Client.plan = Process.plan = Plan({**raw, "kubeconfig": arguments.kubeconfig})
+    Process.patience = raw.get("patience", Process.patience)
     return uvloop.run(Process(config, options, None).run())
 
 

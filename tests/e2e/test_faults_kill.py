@@ -63,3 +63,13 @@ def test_a_brain_that_dies_idle_ends_the_io_process_which_gives_its_lease_back(s
     assert replica.said("brain_gone")
     assert replica.said("lease released")
     assert not replica.said("leadership lost")
+
+
+def test_a_brain_that_hangs_is_ended_and_the_lease_is_given_back(stage: Stage) -> None:
+    replica = stage.scheduler(patience=3.0).wait_leads()
+    os.kill(replica.brain, signal.SIGSTOP)
+    assert replica.wait_end() == 1
+    assert replica.said("brain_hangs")
+    assert replica.said("lease released")
+    with pytest.raises(ProcessLookupError):
+        os.kill(replica.brain, 0)

@@ -122,7 +122,8 @@ def test_a_gang_starts_exactly_when_some_choice_of_members_fits(gang: Gang, room
 def test_what_is_lost_comes_back_exactly_when_both_minimums_can_hold(
     gang: Gang, losses: list[int], spare: int, data: st.DataObject
 ) -> None:
-    """There is room for the smallest repair, or a little more or less; members that come later are of any sort."""
+    """There is room for the smallest repair, or a little more or less; members that come later are of any sort. Parts
+    that are begun and can be whole come first; where that is too much, less may do."""
     w = World(config=with_plugins(["gang", "predicates", "topology"]), check=True)
     w.node("n", gpu=30)
     first = data.draw(st.sampled_from("ab"))
@@ -139,14 +140,36 @@ def test_what_is_lost_comes_back_exactly_when_both_minimums_can_hold(
     there, waiting = told(running), told([pod.name for pod in w.pods.values() if not pod.node])
     if not there or gang.is_whole(there):
         return
-    enough = [one for one in subsets(waiting) if gang.is_whole([*there, *one])]
-    mends = [gpus(one) for one in enough if gang.unbroken([*there, *one])]
+    ways = [one for one in subsets(waiting) if gang.is_whole([*there, *one]) and _starts_whole(gang, there, one)]
+    mends = [gpus(one) for one in ways if _completes(gang, there, waiting, one)]
     room = max(0, min(mends, default=0) + spare - 1)
     w.node("n", gpu=gpus(there) + room)
     w.session(later=1)
-    after = [*there, *told(w.placed)]
-    assert gang.is_whole(after) or not mends or min(mends) > room, (there, waiting, w.placed)
-    assert not gang.is_whole(after) or min(map(gpus, enough)) <= room, (there, waiting, w.placed)
+    told_of = (there, waiting, room, w.placed)
+    whole = gang.is_whole([*there, *told(w.placed)])
+    assert whole or not any(size <= room for size in mends), told_of
+    assert not whole or any(gpus(one) <= room for one in ways), told_of
+
+
+def _by_part(members: list[tuple[str, str]]) -> Counter[str]:
+    return Counter(part for part, _ in members)
+
+
+def _starts_whole(gang: Gang, there: list[tuple[str, str]], more: list[tuple[str, str]]) -> bool:
+    """Whether of a part of which nothing is there nothing comes, or its minimum."""
+    begun, come = _by_part(there), _by_part(more)
+    return all(begun[f"p{n}"] or not come[f"p{n}"] or come[f"p{n}"] >= m for n, (m, _) in enumerate(gang.parts))
+
+
+def _completes(
+    gang: Gang, there: list[tuple[str, str]], waiting: list[tuple[str, str]], more: list[tuple[str, str]]
+) -> bool:
+    """Whether each part of which something is there is whole then, where those that wait suffice: it comes first."""
+    begun, could, come = _by_part(there), _by_part(waiting), _by_part(more)
+    return all(
+        not begun[f"p{n}"] or begun[f"p{n}"] + could[f"p{n}"] < m or begun[f"p{n}"] + come[f"p{n}"] >= m
+        for n, (m, _) in enumerate(gang.parts)
+    )
 
 
 @quick

@@ -250,3 +250,8 @@ def test_the_page_is_told_of_the_last_session_and_a_fault_there_stays_there() ->
     ]
     assert asked == [("s-000001", "good"), ("s-000001", "broken"), ("s-000001", "good")]
     assert len(recorder.ran) == 1
+
+
+def test_a_question_whether_it_lives_is_answered_between_sessions():
+    _, link = play([(1001.0, [feed.Ping()])], end=1010.0)
+    assert [(at, item) for at, item in link.sent if isinstance(item, feed.Pong)] == [(1001.0, feed.Pong())]

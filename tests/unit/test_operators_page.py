@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from scheduler.controllers.kin import BETWEEN
 from scheduler.dialects.owners import KINDS
 
 ROOT = Path(__file__).parents[2]
@@ -46,3 +47,18 @@ def test_every_known_kind_is_on_the_page_and_may_be_read() -> None:
             for rule in rules
         ), kind.title
         assert kind.group not in others, "read although grouping is off"
+
+
+def test_what_takes_made_groups_away_needs_no_right_of_grouping() -> None:
+    """Switched off, the role of owners is not there: climbing to them by uid and deleting groups must go on."""
+    documents = yaml.safe_load_all((ROOT / "config" / "rbac" / "muster.yaml").read_text())
+    [base] = [one for one in documents if (one["kind"], one["metadata"]["name"]) == ("ClusterRole", "muster")]
+    granted = {
+        (verb, group, resource)
+        for rule in base["rules"]
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    needed = {("get", group, plural) for (group, _), plural in BETWEEN.items()}
+    assert needed | {("delete", "scheduling.muster.sh", "podgroups")} <= granted

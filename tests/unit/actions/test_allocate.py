@@ -183,6 +183,20 @@ def test_as_much_of_a_surplus_is_placed_as_the_queue_may_have() -> None:
     assert len(w.placed) == 2
 
 
+@pytest.mark.parametrize(("limit", "placed"), [(3, False), (4, True)])
+def test_the_limit_of_a_queue_holds_for_the_members_that_are_placed_not_for_the_first(limit: int, placed: bool) -> None:
+    w = World(check=True)
+    w.node("n", gpu=8)
+    w.queue("q", limit=amounts(need(gpu=limit)))
+    group = w.group("g", 1, queue="q")
+    w.pod("small", shape(gpu=1, node_selector=(("no", "where"),)), group=group.key, index=0)
+    w.pod("large", shape(gpu=4), group=group.key, index=1)
+    w.session()
+    assert bool(w.placed) == placed
+    found = w.verdict("g")
+    assert placed or (found is not None and found.code is Code.EXCEEDS_LIMIT)
+
+
 def test_elastic_gangs_share_the_surplus() -> None:
     w = world().nodes(1, gpu=12)
     w.gang("a", 2, count=12, created=1.0)

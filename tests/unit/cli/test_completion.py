@@ -30,8 +30,9 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def environment(kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which `muster` and what kubectl looks for are found."""
     folder = tmp_path_factory.mktemp("bin")
-    begin = "from scheduler.__main__ import main; main()"
-    complete = "from scheduler.cli.completion import kubectl; kubectl()"
+    patient = "from scheduler.cli import completion; completion._PATIENCE = 50.0; "  # the machine may be busy
+    begin = f"{patient}from scheduler.__main__ import main; main()"
+    complete = f"{patient}completion.kubectl()"
     for name, code in (("muster", begin), ("kubectl-muster", begin), ("kubectl_complete-muster", complete)):
         file = folder / name
         file.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')

@@ -67,6 +67,21 @@ def test_a_terminating_pod_is_charged_until_it_is_gone_and_a_finished_one_is_not
     assert used(store.snapshot(102), "n1", "example.com/gpu") == 0
 
 
+def test_gangs_without_an_object_leave_nothing_behind() -> None:
+    store = store_with(feed.NodeSet(node("n1", gpu=8)))
+    for number in range(20):
+        made = {"owner_kind": "Job", "owner_name": "j", "owner_uid": f"job-{number}", "min_member": 2}
+        names = [f"p{number}-{index}" for index in range(3)]
+        running = [feed.PodSet(pod(name, node="n1", phase="Running", **made)) for name in names[:2]]
+        store.apply([*running, feed.PodSet(pod(names[2], **made))], 100.0 + number)
+        (state,) = store.snapshot(100.0 + number).groups.values()
+        assert state.ever_ran
+        store.apply([feed.PodGone(f"u-{name}") for name in names], 100.5 + number)
+        assert not store.snapshot(100.5 + number).groups
+    assert not store._ran
+    assert not store._queue_names
+
+
 def test_a_pod_may_bring_more_resources_than_the_nodes_have() -> None:
     many = Shape(key="many", requests=tuple((f"example.com/r{number}", 1) for number in range(40)))
     store = store_with(feed.NodeSet(node("n1")), feed.ShapeSet(many), feed.PodSet(pod("p", shape="many", node="n1")))

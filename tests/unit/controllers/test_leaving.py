@@ -167,6 +167,34 @@ def test_who_stands_above_is_read_where_no_watch_has_shown_it(answer: Any, shown
     asyncio.run(story())
 
 
+def test_replicas_below_stateful_sets_and_leaders_are_found() -> None:
+    """As LeaderWorkerSet has them: worker - StatefulSet - leader - StatefulSet - the set; each is read once."""
+    lws = Reference("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "vllm", "lws-uid")
+    leaders = Reference("apps/v1", "StatefulSet", "vllm", "leaders-uid")
+    leader = Reference("v1", "Pod", "vllm-0", "leader")
+    workers = Reference("apps/v1", "StatefulSet", "vllm-0", "workers-uid")
+
+    async def story() -> None:
+        world = World(settled=False)
+        sets = "/apis/apps/v1/namespaces/a/statefulsets/"
+        world.server.answers |= {
+            f"{sets}vllm": meta("leaders-uid", lws),
+            f"{sets}vllm-0": meta("workers-uid", leader),
+            "/api/v1/namespaces/a/pods/vllm-0": meta("leader", leaders),
+        }
+        world.group(lws)
+        world.pod("leader", leaders)
+        world.pod("w1", workers)
+        world.pod("w2", workers)
+        world.settled = True
+        await world.turn(4)
+        assert world.shown() == dict.fromkeys(("leader", "w1", "w2"), f"muster/a/{group_name(lws)}")
+        assert sorted(world.server.read) == sorted(world.server.answers)
+        assert world.deleted == []
+
+    asyncio.run(story())
+
+
 def test_where_no_group_was_made_nobody_is_looked_for() -> None:
     async def story() -> None:
         world = World(settled=False)
