@@ -163,7 +163,7 @@ class Sessions:
     def _validate(self, session: Session, action: str) -> None:
         violations = validate(session)
         if violations:
-            session.count("invariant_violations_total", float(len(violations)))
+            session.count("invariant_violations_total", float(len(violations)), invariant="session")
             log.error("invariant_violated", session=session.session_id, action=action, violations=violations[:10])
         assert not (self._check and violations), violations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,12 +45,14 @@ _STALE = 60.0
 """Seconds after which a lease that nobody renewed says that no scheduler runs."""
 _WORKLOADS = (
     ("batch", "jobs", "Job"),
+    ("batch", "cronjobs", "CronJob"),
     ("apps", "deployments", "Deployment"),
+    ("apps", "replicasets", "ReplicaSet"),
+    ("", "replicationcontrollers", "ReplicationController"),
     ("apps", "statefulsets", "StatefulSet"),
     ("apps", "daemonsets", "DaemonSet"),
 )
-_HIDDEN = frozenset({"ReplicaSet"})
-"""Owners that stand for another workload of the list."""
+_MINIMUM = "scheduling.muster.sh/min-member"
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +303,15 @@ def _row(kind: str, name: str, size: str, becomes: str) -> Json:
     return {"kind": kind, "name": name, "size": size, "becomes": becomes}
 
 
-def _workload(body: Json, minimums: dict[str, int]) -> Json:
+def _workload(body: Json, minimums: Mapping[str, object]) -> Json:
     kind, name, spec = body["kind"], body["metadata"]["name"], body["spec"]
+    if kind == "CronJob":
+        made = spec["jobTemplate"]
+        said = (made.get("metadata") or {}).get("annotations") or {}
+        one = _workload(
+            {**made, "kind": "Job", "metadata": {"name": name}}, {name: said[_MINIMUM]} if _MINIMUM in said else {}
+        )
+        return {**one, "kind": kind, "size": f"{one['size']} each time"}
     template = spec.get("template", {}).get("spec", {})
     scheduler = template.get("schedulerName") or OTHERS
     size = str(spec.get("parallelism" if kind == "Job" else "replicas", 1)) if kind != "DaemonSet" else "each node"
@@ -312,7 +322,7 @@ def _workload(body: Json, minimums: dict[str, int]) -> Json:
     elif kind == "Job" and name in minimums:
         becomes = f"gang of {minimums[name]}"
     elif kind == "Job":
-        becomes = "pods one by one; a gang with annotation scheduling.muster.sh/min-member"
+        becomes = "pods one by one; a gang with annotation " + _MINIMUM
     else:
         becomes = "pods one by one"
     return _row(kind, name, size, becomes)
@@ -325,7 +335,7 @@ def _others(pods: list[Pod], listed: set[tuple[str, str]]) -> list[Json]:
     for (kind, name), count in sorted(owners.items()):
         if not kind:
             rows.append(_row("Pod", f"{count} without owner", str(count), "pods one by one"))
-        elif kind not in _HIDDEN and (kind, name) not in listed:
+        elif (kind, name) not in listed:
             rows.append(
                 _row(kind, name, f"{count} pods", "a gang by its owner where its kind is known, else one by one")
             )

@@ -30,7 +30,7 @@ from scheduler.model.bindrequest import BindRequest
 from scheduler.model.decisions import Assignment, Explain, Place, SetStatus, Victim
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod
-from scheduler.model.queues import Queue, QueueFacts
+from scheduler.model.queues import DEFAULT_QUEUE, Queue, QueueFacts
 from scheduler.model.verdict import Verdict
 
 log = structlog.get_logger(__name__)
@@ -224,15 +224,19 @@ class Performer:
         return len(self._placing)
 
     def pending(self) -> dict[tuple[str, str], int]:
-        """(queue, reason) -> groups that wait."""
+        """(queue, reason) -> groups that wait; a queue that does not exist is "": anybody can think up names."""
         counts: dict[tuple[str, str], int] = {}
         for key, why in list(self._why.items()):
             pods = [pod for pod in map(self._cache.pod, why.uids) if pod is not None and pod.waiting]
             if why.uids and not pods:
                 del self._why[key]
             elif not why.uids or any(not self._is_placing(pod.uid) for pod in pods):
-                counts[(why.queue, why.reason)] = counts.get((why.queue, why.reason), 0) + 1
+                queue = why.queue if self._is_queue(why.queue) else ""
+                counts[queue, why.reason] = counts.get((queue, why.reason), 0) + 1
         return counts
+
+    def _is_queue(self, name: str) -> bool:
+        return name == DEFAULT_QUEUE or any(self._cache.queue(dialect, name) for dialect in self._dialects)
 
     def queues(self) -> Iterator[tuple[Queue, QueueFacts]]:
         """Yield the queues that have an object, with what was last decided to be said of them."""

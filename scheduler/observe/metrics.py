@@ -97,6 +97,8 @@ _ALIASES = {
     "bind_request_seconds": "bind_duration_seconds",
     "handover_seconds": "handover_duration_seconds",
 }
+_INVARIANTS = ("session", "binder-transition")
+"""Checks that count violations."""
 _FIXED_LABELS = {"groups_placed": {"result": "scheduled"}}
 _COUNTER = re.compile(r"^([a-zA-Z_][a-zA-Z0-9_]*)(?:\{(.*)\})?$")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="([^"]*)"(?:,|$)')
@@ -180,6 +182,8 @@ class Metrics:
         self._complained: set[str] = set()
         self._children: dict[_Key, Counter] = {}
         self._timers: dict[_Key, Histogram] = {}
+        for name in _INVARIANTS:  # an alert looks at the increase, and a series that begins with 1 has none
+            self.count("invariant_violations", 0.0, invariant=name)
         self._leader = self._gauge("leader", "1 while this process leads.")
         self._leader.set(0)
         self._config_ok = self._gauge("config_valid", "0 while the configuration file is refused and the old one kept.")

@@ -163,18 +163,26 @@ class About:
     @cached_property
     def counts(self) -> tuple[Counter[str], Counter[str]]:
         """How many groups wait, and run, in each queue and below it."""
-        above = {one.name: one.parent for one in self.standings}
         waiting: Counter[str] = Counter()
         running: Counter[str] = Counter()
         for state in self.session.snapshot.groups.values():
             into = waiting if self.waits(state) else running if state.placed else None
             if into is None or self.phases[state.key] in ENDED:
                 continue
-            name, steps = self.session.queue_of(state), 0
-            while name and steps < 64:  # queues in a cycle stand in no line to the root
-                into[name] += 1
-                name, steps = above.get(name, ""), steps + 1
+            into.update(self.line_of(self.session.queue_of(state)))
         return waiting, running
+
+    def line_of(self, queue: str) -> tuple[str, ...]:
+        """Return a queue and those above it, each once: those in a cycle stand in no line to the root."""
+        found: dict[str, None] = {}
+        while queue and queue not in found:
+            found[queue] = None
+            queue = self._above.get(queue, "")
+        return tuple(found)
+
+    @cached_property
+    def _above(self) -> dict[str, str]:
+        return {one.name: one.parent for one in self.standings}
 
 
 class Refused(Exception):

@@ -113,10 +113,6 @@ def _queue(about: About, arguments: Arguments) -> Answer:
     if standing is None:
         return Nothing(**about.head, message=f"there is no queue {name}")
     session, below = about.session, _below(about, name)
-    above = {one.name: one.parent for one in about.standings}
-    path = [standing.parent]
-    while path[-1] and len(path) < 64:
-        path.append(above.get(path[-1], ""))
     children = [one for one in about.standings if one.parent == name][:QUEUES]
     waiting, running = (
         [one for one in about.in_state(state) if session.queue_of(one) in below] for state in ("waiting", "running")
@@ -125,7 +121,7 @@ def _queue(about: About, arguments: Arguments) -> Answer:
         **about.head,
         row=about.queue_rows([standing], None)[0],
         resource=main_resource(session),
-        path=tuple(reversed([one for one in path if one])),
+        path=about.line_of(name)[:0:-1],
         settings=_settings(session, name),
         children=about.queue_rows(children, main_resource(session)),
         waiting=tuple(about.row(one) for one in waiting[:FIRST]),

@@ -83,6 +83,40 @@ def test_adopting_is_told_done_once_and_taken_back(runner: CliRunner, server: Th
     ]
 
 
+def test_workloads_that_make_their_pods_later_or_through_others_are_told(
+    runner: CliRunner, server: ThreadedServer
+) -> None:
+    rest = Rest(server.url, token="")
+    rest.create("/api/v1/namespaces", {"metadata": {"name": "later"}})
+    where = "namespaces/later"
+    claims = {"resourceClaims": [{"name": "d", "resourceClaimName": "d"}]}
+    night = _job("", **{"scheduling.muster.sh/min-member": "2"})
+    night["spec"]["template"]["spec"] |= claims
+    cron = {"schedule": "0 0 1 1 *", "jobTemplate": night}
+    rest.create(f"/apis/batch/v1/{where}/cronjobs", {"metadata": {"name": "night"}, "spec": cron})
+    day = {"schedule": "0 0 1 1 *", "jobTemplate": _job("")}
+    rest.create(f"/apis/batch/v1/{where}/cronjobs", {"metadata": {"name": "day"}, "spec": day})
+    template: Json = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    bare = {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template}
+    rest.create(f"/apis/apps/v1/{where}/replicasets", {"metadata": {"name": "set"}, "spec": bare})
+    old = bare | {"selector": {"app": "x"}}
+    rest.create(f"/api/v1/{where}/replicationcontrollers", {"metadata": {"name": "old"}, "spec": old})
+    told = json.loads(muster(runner, "adopt", "later", "-o", "json").stdout)[0]
+    rows = {(one["kind"], one["name"]): (one["size"], one["becomes"]) for one in told["workloads"]}
+    assert rows == {
+        ("CronJob", "night"): ("2 each time", "gang of 2"),
+        ("CronJob", "day"): (
+            "2 each time",
+            "pods one by one; a gang with annotation scheduling.muster.sh/min-member",
+        ),
+        ("ReplicaSet", "set"): ("2", "pods one by one"),
+        ("ReplicationController", "old"): ("2", "pods one by one"),
+    }
+    assert [(one["object"], one["field"]) for one in told["unsupported"]] == [
+        ("CronJob night", "spec.jobTemplate.spec.template.spec.resourceClaims")
+    ]
+
+
 def test_a_label_that_somebody_else_wrote_is_left(runner: CliRunner, server: ThreadedServer) -> None:
     rest = Rest(server.url, token="")
     rest.create("/api/v1/namespaces", {"metadata": {"name": "held", "labels": {"scheduling.muster.sh/schedule": "no"}}})

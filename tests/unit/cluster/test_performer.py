@@ -18,6 +18,7 @@ from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
 from scheduler.model.decisions import Assignment, Explain, Place, SetStatus
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Condition, Pod
+from scheduler.model.queues import Queue
 from scheduler.model.verdict import Code, Verdict, verdict
 from scheduler.observe import explain
 from tests.unit.cluster.scripted import client_of, scripted, status
@@ -86,6 +87,10 @@ class FakeCache:
     def __init__(self) -> None:
         self.pods: dict[str, Pod] = {}
         self.groups: dict[str, PodGroup] = {}
+        self.queues: set[str] = set()
+
+    def queue(self, dialect: str, name: str) -> Queue | None:
+        return Queue(name=name) if dialect == "fake" and name in self.queues else None
 
     def pod(self, uid: str) -> Pod | None:
         return self.pods.get(uid)
@@ -384,6 +389,7 @@ async def test_reasons_of_pods_that_wait_no_more_are_forgotten_also_where_nobody
 async def test_waiting_groups_are_counted_by_queue_and_reason_until_their_members_are_gone(case: Case):
     case.put(group(queue="research"), pod(0), pod(1), pod(7, group=""))
     missing = verdict(Code.NOT_ENOUGH_MEMBERS, existing=0, minimum=4)
+    case.cache.queues.add("research")
     case.put(group(key="volcano/ns/empty", uid="g5", name="empty"))
     await case.do(
         Explain(KEY, shortage(), ("u0", "u1")),
@@ -391,6 +397,8 @@ async def test_waiting_groups_are_counted_by_queue_and_reason_until_their_member
         Explain("volcano/ns/empty", missing),
     )
     assert case.performer.pending() == {("research", "Resources"): 1, ("", "Resources"): 1, ("", "NotEnoughMembers"): 1}
+    case.cache.queues.clear()  # a name of which no queue exists is no series of its own
+    assert case.performer.pending() == {("", "Resources"): 2, ("", "NotEnoughMembers"): 1}
     await case.do(place(0, 1))
     assert case.performer.assumed == 2
     assert case.performer.pending() == {("", "Resources"): 1, ("", "NotEnoughMembers"): 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -101,6 +102,18 @@ def test_every_declared_figure_is_counted_somewhere():
                 said |= {str(one.value) for one in node.args if isinstance(one, ast.Constant)}
     told = {_ALIASES.get(name, name).removesuffix("_total") for name in said}
     assert {*_COUNTERS, *_HISTOGRAMS} <= told
+
+
+def test_what_an_alert_sees_grow_is_there_before_it_grows():
+    rules = (Path(scheduler.__file__).parents[1] / "config" / "prometheus" / "rules.yaml").read_text()
+    grown = {f"muster_{name}" for name in re.findall(r"expr: increase\(muster_(\w+)\[", rules)}
+    assert "muster_invariant_violations_total" in grown
+    there = {
+        sample.name
+        for family in text_string_to_metric_families(Metrics().render().decode())
+        for sample in family.samples
+    }
+    assert grown - there == set()
 
 
 def test_a_name_that_ends_in_total_is_not_doubled():

@@ -244,6 +244,19 @@ async def test_filters_and_pages_of_gangs() -> None:
     assert 'rel="next" href="/page/gangs?queue=a&amp;page=2"' in await house.text("/page/gangs", "queue=a")
 
 
+async def test_queues_in_a_cycle_are_shown_once_each_with_true_counts() -> None:
+    world = World()
+    world.node("n0", gpu=1).queue("a", parent="b").queue("b", parent="a").queue("c", parent="a")
+    world.gang("g", 1, of=shape(gpu=1), queue="c")
+    house = House(world)
+    house.session()
+    text = await house.text("/page/queues/c")
+    assert re.findall(r">(\w+)</a></li><li aria-current", text) == ["a"]
+    assert re.findall(r'<ol class="path">.*</ol>', text)[0].count("<li") == 3
+    for name in ("a", "b", "c"):
+        assert "0 gangs run, 1 wait." in words(await house.text(f"/page/queues/{name}"))
+
+
 @pytest.mark.parametrize("made", [True, False], ids=["after a session of nothing", "before the first session"])
 async def test_an_empty_cluster_has_pages_too(made: bool) -> None:
     house = House(World())
