@@ -118,7 +118,8 @@ def facts_of(session: Session, queue: Queue, tally: Tally, requested: Ints | Non
     problem = tree.problem_of(queue.name) or ("", "")
     ground = book.ground
     counts = ground.counts[row]
-    beyond = np.where(counts, np.maximum(book.used[row] - ground.deserved[row], 0), 0)
+    deserved = ground.total if row == tree.structure.root else ground.deserved[row]
+    beyond = np.where(counts, np.maximum(book.used[row] - deserved, 0), 0)
     limit = ground.limit[row]
     return QueueFacts(
         state=state,

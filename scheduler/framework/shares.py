@@ -66,7 +66,6 @@ class _Tables:
     def of(self, row: int) -> tuple[Share, ...]:
         session, book = self._session, self._session.book
         ground = book.ground
-        is_root = row == ground.tree.structure.root
         decayed, at = session.cache.usage.of(ground.tree.names[row])
         seconds = dict(decayed)
 
@@ -76,7 +75,7 @@ class _Tables:
             return Share(
                 resource=name,
                 guarantee=int(ground.kept[row, column]),
-                deserved=_finite(ground.total[column] if is_root else self._deserved(row, column)),
+                deserved=_finite(self._deserved(row, column)),
                 limit=_finite(ground.limit[row, column]),
                 used=int(book.used[row, column]),
                 waiting=int(self._waiting[row, column]),
@@ -98,7 +97,9 @@ class _Tables:
         return max(0, int(book.used[row, column]) - self._deserved(row, column))
 
     def _deserved(self, row: int, column: int) -> int:
-        return int(self._session.book.ground.deserved[row, column])
+        """The root deserves the cluster, whatever those below it say."""
+        ground = self._session.book.ground
+        return int(ground.total[column] if row == ground.tree.structure.root else ground.deserved[row, column])
 
 
 def _finite(value: int) -> int | None:

@@ -515,6 +515,17 @@ def test_an_inner_queue_deserves_what_those_below_it_do() -> None:
     assert facts["team"].borrowed == facts["a"].borrowed == ((GPU, 1),)
 
 
+def test_an_object_named_root_borrows_nothing_of_the_cluster() -> None:
+    w = World()
+    w.node("n", gpu=8).queue("root", uid="r").queue("a", uid="a")
+    w.gang("g", 4, of=shape(gpu=1), queue="a")
+    w.session()
+    w.carry_out()
+    result = w.session(later=1.0)
+    facts = {one.queue: one.facts for one in result.decisions.items if isinstance(one, SetQueueStatus)}
+    assert (facts["root"].borrowed, facts["a"].borrowed) == ((), ((GPU, 4),))
+
+
 def test_a_kai_queue_tells_what_its_groups_hold_or_ask_for_and_what_of_it_stays() -> None:
     w = world().nodes(1, gpu=4)
     w.queue("top", uid="1", dialect="kai").queue("k", uid="2", dialect="kai", parent="top", deserved=((GPU, 8),))
