@@ -39,8 +39,10 @@ def repairing(session: Session, state: GroupState) -> Iterator[Step]:
         if step is not None:
             yield step
         return
+    placed = placed_of(session, state)
     missing = needs(state)
-    pods = by_role(state.waiting, dict(missing.roles), missing.total)
+    roles = dict(roles_lacking(state, placed))
+    pods = by_role(session.remaining(state), roles, max(0, missing.total - len(placed)))
     if pods:
         yield _singly(pods)
 
@@ -52,13 +54,46 @@ def _at_once(session: Session, state: GroupState) -> Step | None:
 
 
 def repair(session: Session, state: GroupState) -> None:
-    """Bring a running group back to its minimum: minimums of roles and sub-groups together, where they cross, else as
-    much as has room; note what has none."""
+    """Bring a running group back to its minimum: minimums of roles and sub-groups together, where they cross, and by
+    other waiting members than the first, where these have no room; else as much as has room. Note what has none."""
     step = _at_once(session, state)
     if step is not None:
         _start(session, state, step)
+    elif _may_choose(session, state):
+        for step in _chosen(session, state):
+            _start(session, state, step)
     for part in repairing(session, state):
         take(session, state, part)
+
+
+def _may_choose(session: Session, state: GroupState) -> bool:
+    """Whether members of several kinds wait, more than the minimum lacks, and the first have not all room."""
+    first = next(repairing(session, state), None)
+    if first is None or not first.each or len(first.pods) == len(state.waiting):
+        return False
+    parted = bool(state.group.subgroups)
+    if len(kinds_of(session, session.hooks.sort_members(state.waiting), keep_roles=False, parted=parted)) == 1:
+        return False
+    ask = make_ask(session, state, first.pods, Needs(len(first.pods)))
+    return not isinstance(ask, Ask) or not isinstance(solve(session, ask), Found)
+
+
+def _chosen(session: Session, state: GroupState) -> Iterator[Step]:
+    """Yield what brings a running group back to its minimum, whichever members that takes: all, then part by part."""
+    missing = needs(state)
+    if not state.group.subgroups:
+        if len(state.waiting) > missing.total:
+            yield Step(state.waiting, missing.total, each=False, roles=missing.roles)
+        return
+    step = at_once(state)
+    if step is not None:
+        yield step
+    for path, _ in missing.lacking.minimums:
+        tree = tree_of(state, placed_of(session, state))
+        count = dict(lacking_of(tree).minimums).get(path, 0)
+        pods = next((leaf.waiting for leaf in tree.leaves() if leaf.path == path), ())
+        if len(pods) > count > 0:
+            yield Step(pods, count, each=False)
 
 
 def started_elsewhere(session: Session, state: GroupState) -> bool:
@@ -89,7 +124,9 @@ def surplus(session: Session, state: GroupState) -> Iterator[Step]:
     pods = session.remaining(state)
     if state.group.subgroups:
         # What is being bound can still be unwound: nobody joins a part before so many of it are on their nodes.
-        pods = singles(make_tree(state.group, placed=(*state.bound, *state.succeeded), waiting=pods))
+        now = tree_of(state, placed_of(session, state))
+        begun = [pod for leaf in now.leaves() if leaf.started and not leaf.met for pod in leaf.waiting]
+        pods = (*singles(make_tree(state.group, placed=(*state.bound, *state.succeeded), waiting=pods)), *begun)
     if not pods:
         return
     size = max(state.group.min_member, -(-len(pods) // GROWTH_ROUNDS))

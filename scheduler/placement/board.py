@@ -15,7 +15,7 @@ from scheduler.placement.between import Crowd, Following, Spreading
 from scheduler.placement.counting import segment_sums
 from scheduler.placement.devices import alone, left_of
 from scheduler.placement.instance import Instance, Ints
-from scheduler.placement.standing import groups_there, held
+from scheduler.placement.standing import held
 
 Flags = NDArray[np.bool_]
 
@@ -32,6 +32,7 @@ class Board:
         self._caps = caps
         self._unpaid = [part.pays.copy() for part in instance.shared]
         self._bins = {name: pool.free.copy() for name, pool in instance.pools.items()}
+        self._inside = [crowd.present.copy() for crowd in instance.crowds]
 
     def copy(self, instance: Instance | None = None) -> Board:
         """Return a board with the same pods, which are there `before`. instance: the same, seen in other segments."""
@@ -39,6 +40,7 @@ class Board:
         other.free, other.x, other.before = self.free.copy(), self.x.copy(), self.x
         other._unpaid = [unpaid.copy() for unpaid in self._unpaid]
         other._bins = {name: bins.copy() for name, bins in self._bins.items()}
+        other._inside = [inside.copy() for inside in self._inside]
         return other
 
     def part(self, instance: Instance, nodes: NDArray[np.intp]) -> Board:
@@ -47,6 +49,7 @@ class Board:
         other.free, other.x = self.free[:, nodes].copy(), self.x[:, nodes].copy()
         other._unpaid = [unpaid[nodes] for unpaid in self._unpaid]
         other._bins = {name: bins[:, nodes] for name, bins in self._bins.items()}
+        other._inside = [inside.copy() for inside in self._inside]
         return other
 
     def take_over(self, other: Board, nodes: NDArray[np.intp]) -> None:
@@ -87,8 +90,8 @@ class Board:
             for mine, other in ((exclusion.ours, exclusion.theirs), (exclusion.theirs, exclusion.ours)):
                 if number in mine:
                     cap[self._hosting(other, exclusion.ids)] = 0
-        for crowd in instance.crowds:
-            cap[self._full(crowd, number)] = 0
+        for crowd, inside in zip(instance.crowds, self._inside, strict=True):
+            cap[self._full(crowd, inside, number)] = 0
         for spread in instance.spreads:
             if number in spread.counted and number not in spread.carriers:
                 np.minimum(cap, self._beside(spread), out=cap)
@@ -108,6 +111,10 @@ class Board:
                 unpaid[paying] = False
         if kind.ask is not None:
             self._take_devices(kind.ask.pool, nodes)
+        for crowd, inside in zip(self.instance.crowds, self._inside, strict=True):
+            if (group := crowd.of(number)) >= 0:
+                domains = crowd.ids[nodes]
+                inside[group, domains[domains >= 0]] = True
 
     def _take_devices(self, pool: str, nodes: NDArray[np.intp]) -> None:
         """Lay out anew all that is on these nodes: whoever is placed later may need another layout."""
@@ -126,12 +133,12 @@ class Board:
             return here
         return _among(ids, here)
 
-    def _full(self, part: Crowd, number: int) -> Flags:
-        """Return the nodes in whose domain so many groups are that the one of a kind may not come."""
+    def _full(self, part: Crowd, inside: Flags, number: int) -> Flags:
+        """Return the nodes in whose domain so many groups are that the one of a kind may not come. inside: groups by
+        domains, who is there."""
         group = part.of(number)
         if group < 0:
             return np.zeros(self.instance.size, dtype=np.bool_)
-        inside = groups_there(part, self.x)
         full = (inside.sum(axis=0) >= part.limit) & ~inside[group]
         return np.append(full, False)[part.ids]  # the last: nodes without the label
 

@@ -25,7 +25,16 @@ _FIRST, _MORE = 3, 8
 
 def crossing(instance: Instance) -> bool:
     """Whether a rule joins nodes of different segments, so that segments cannot be searched side by side."""
-    return instance.open or bool(instance.crowds) or any(part.ids is not None for part in instance.exclusions)
+    crowds = any(_spans(instance, part.ids) for part in instance.crowds)
+    return instance.open or crowds or any(part.ids is not None for part in instance.exclusions)
+
+
+def _spans(instance: Instance, ids: Ints) -> bool:
+    """Whether a domain has nodes of several segments."""
+    segments = instance.segment_ids()
+    inside = (ids >= 0) & (segments >= 0)
+    joint = np.unique(ids[inside] * instance.segment_count + segments[inside])
+    return joint.size > np.unique(ids[inside]).size
 
 
 def worlds(instance: Instance, bounds: Bounds) -> Iterator[list[Ints]]:

@@ -738,3 +738,30 @@ def test_what_pods_say_holds_where_an_object_says_of_sub_groups_only_how_many() 
         members(w, group, role, 2, wish=wish)
     w.session()
     assert {rack_of(node) for node in w.placed.values()} == {"r1"}
+
+
+@pytest.mark.parametrize("parted", [False, True])
+@pytest.mark.parametrize(
+    ("runs", "waiting", "free", "comes"),
+    [
+        (1, (2, 1), 1, {"g-2"}),  # the first has no room
+        (1, (2, 1, 1), 2, {"g-2", "g-3"}),  # it has, but then the others have none
+        (1, (1, 2, 1), 2, {"g-1", "g-3"}),
+        (1, (1, 1, 2), 2, {"g-1", "g-2"}),
+    ],
+)
+def test_a_minimum_is_made_whole_again_by_whichever_members_have_room(
+    runs: int, waiting: tuple[int, ...], free: int, comes: set[str], parted: bool
+) -> None:
+    """waiting: GPUs of each, one more than the minimum lacks."""
+    least = runs + len(waiting) - 1
+    w = World(check=True).node("n", gpu=runs + free)
+    parts = (SubGroup("a", least),) if parted else ()
+    group = w.group("g", least, subgroups=parts, was_running=True)
+    of = {"group": group.key, "role": "a" if parted else ""}
+    for number in range(runs):
+        w.running(f"g-{number}", "n", shape(gpu=1), index=number, **of)
+    for number, gpus in enumerate(waiting, runs):
+        w.pod(f"g-{number}", shape(gpu=gpus), index=number, **of)
+    w.session()
+    assert set(w.placed) == comes
