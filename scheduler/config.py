@@ -144,6 +144,14 @@ def parse_duration(path: str, value: object) -> float:
     raise ConfigError(path, f'{value!r} is not a duration (write "1s", "500ms", "1m30s")')
 
 
+def _at_least_a_second(path: str, value: object) -> float:
+    """Return seconds of something that would be done without a pause, or could never be done in time, with less."""
+    seconds = parse_duration(path, value)
+    if seconds < 1:
+        raise ConfigError(path, f"must be at least 1s, is {value!r}")
+    return seconds
+
+
 def _mapping(path: str, value: object, known: Iterable[str]) -> dict[str, Any]:
     if value is None:
         return {}
@@ -175,6 +183,13 @@ def _text(path: str, value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ConfigError(path, f"must be a non-empty string, is {value!r}")
     return value
+
+
+def _object_name(path: str, value: object) -> str:
+    text = _text(path, value)
+    if not _NAME.fullmatch(text):
+        raise ConfigError(path, f"must be a name of lower case letters, digits, '-' and '.', is {value!r}")
+    return text
 
 
 def _choice(path: str, value: object, choices: Sequence[str]) -> str:
@@ -290,8 +305,10 @@ def _election(value: object) -> ElectionConfig:
     base = ElectionConfig()
     made = ElectionConfig(
         leader_elect=_bool("leaderElection.leaderElect", raw.get("leaderElect", base.leader_elect)),
-        name=_text("leaderElection.name", raw.get("name", base.name)),
-        namespace=_text("leaderElection.namespace", raw["namespace"]) if raw.get("namespace") else base.namespace,
+        name=_object_name("leaderElection.name", raw.get("name", base.name)),
+        namespace=_object_name("leaderElection.namespace", raw["namespace"])
+        if raw.get("namespace")
+        else base.namespace,
         lease_duration=parse_duration("leaderElection.leaseDuration", raw.get("leaseDuration", base.lease_duration)),
         renew_deadline=parse_duration("leaderElection.renewDeadline", raw.get("renewDeadline", base.renew_deadline)),
         retry_period=parse_duration("leaderElection.retryPeriod", raw.get("retryPeriod", base.retry_period)),
@@ -306,13 +323,14 @@ def _binder(value: object) -> BinderConfig:
     base = BinderConfig()
     return BinderConfig(
         concurrency=_integer("binder.concurrency", raw.get("concurrency", base.concurrency), low=1, high=1024),
-        deadline=parse_duration("binder.deadline", raw.get("deadline", base.deadline)),
+        deadline=_at_least_a_second("binder.deadline", raw.get("deadline", base.deadline)),
         history=parse_duration("binder.history", raw.get("history", base.history)),
         volume_timeout=parse_duration("binder.volumeTimeout", raw.get("volumeTimeout", base.volume_timeout)),
         victim_timeout=parse_duration("binder.victimTimeout", raw.get("victimTimeout", base.victim_timeout)),
     )
 
 
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _PATH = re.compile(r"spec(\.[A-Za-z0-9_-]+(\[\*\])?)*\.[A-Za-z0-9_-]+")
 
 
@@ -385,11 +403,15 @@ def parse(document: object, *, actions: Sequence[str], plugins: Sequence[str]) -
     names = raw.get("schedulerNames", ["volcano", "muster"] if volcano else list(base.scheduler_names))
     if not isinstance(names, list) or not names:
         raise ConfigError("schedulerNames", "must be a non-empty list")
+    if "default-scheduler" in names:
+        warnings.append(
+            "schedulerNames: default-scheduler is kube-scheduler's; two of one name fight over the same pods"
+        )
     return SchedulerConfiguration(
         scheduler_names=tuple(_text(f"schedulerNames[{i}]", name) for i, name in enumerate(names)),
-        namespace=_text("namespace", raw.get("namespace", base.namespace)),
+        namespace=_object_name("namespace", raw.get("namespace", base.namespace)),
         session_period=parse_duration("sessionPeriod", raw.get("sessionPeriod", base.session_period)),
-        resync_period=parse_duration("resyncPeriod", raw.get("resyncPeriod", base.resync_period)),
+        resync_period=_at_least_a_second("resyncPeriod", raw.get("resyncPeriod", base.resync_period)),
         actions=_actions("actions", raw["actions"], actions, volcano=volcano, warnings=warnings)
         if "actions" in raw
         else base.actions,

@@ -77,6 +77,15 @@ def test_what_is_no_duration(text: object) -> None:
         ("healthAddress", "127.0.0.1:65536", "healthAddress: must be HOST:PORT"),
         ("logFormat", "jsn", "logFormat: must be one of auto, json, console, is 'jsn'; did you mean \"json\"?"),
         ("leaderElection", {"namespace": 7}, "leaderElection.namespace: must be a non-empty string"),
+        ("resyncPeriod", "0s", "resyncPeriod: must be at least 1s, is '0s'"),
+        ("binder", {"deadline": "500ms"}, "binder.deadline: must be at least 1s, is '500ms'"),
+        (
+            "namespace",
+            "My Space",
+            "namespace: must be a name of lower case letters, digits, '-' and '.', is 'My Space'",
+        ),
+        ("leaderElection", {"name": "a/b"}, "leaderElection.name: must be a name of"),
+        ("leaderElection", {"namespace": "A"}, "leaderElection.namespace: must be a name of"),
     ],
 )
 def test_a_value_that_would_fail_later_is_refused_at_once(key: str, value: object, says: str) -> None:
@@ -92,6 +101,12 @@ def test_a_value_that_would_fail_later_is_refused_at_once(key: str, value: objec
 def test_an_option_that_cannot_be_used_is_refused_by_its_name(option: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"^--{option.replace('_', '-')}: "):
         with_options(SchedulerConfiguration(), RunOptions(**{option: value}))  # type: ignore[arg-type]
+
+
+def test_the_name_of_kube_scheduler_is_taken_with_a_warning() -> None:
+    assert read(schedulerNames=["muster"]).warnings == ()
+    (said,) = read(schedulerNames=["muster", "default-scheduler"]).warnings
+    assert "two of one name fight over the same pods" in said
 
 
 def test_an_option_wins_over_the_file() -> None:
