@@ -1,7 +1,8 @@
 """Which rule about domains keeps an ask out, and by how much each domain falls short.
 
 Decided here: a rule is the cause when the ask would fit without it (the narrowest one is named first; where only all
-together are, the last). Numbers are those of the moment, or of a cluster in which nothing runs.
+together are, the last). Where one domain would hold those that the rule is about, no numbers of it are told. Numbers
+are those of the moment, or of a cluster in which nothing runs.
 """
 
 from __future__ import annotations
@@ -59,9 +60,18 @@ def shortfall(
     empty: of a cluster in which nothing runs, as the rooms are.
     """
     level = session.level_name(wish.label)
+    has = "an empty cluster has" if empty else "there is"
     match wish:
         case WithinDomain():
-            return _of_domains(session, ask, wish, rooms, resource, empty=empty)
+            facts = _of_domains(session, ask, wish, rooms, resource, empty=empty)
+            if facts is not None:
+                return facts
+            whole = f"sub-group {wish.part}" if wish.part else "it"
+            rule = f"with all of {whole} in one {level}" + _and_the_others(ask, wish)
+            return {
+                "message": f"{'an empty cluster has' if empty else 'there is'} room, but not {rule}",
+                "subgroup": "",
+            }
         case FewDomains():
             rule = f"in at most {wish.limit} domains of {level}"
         case Sized():
@@ -77,13 +87,13 @@ def shortfall(
         case Barred():
             rule = f"in a {level} without others that are exclusive there"
     part = "" if isinstance(wish, PartsApart) else wish.part
-    has = "an empty cluster has" if empty else "there is"
     return {"message": f"{has} room, but not {rule}", "subgroup": part}
 
 
 def _of_domains(
     session: Session, ask: Ask, wish: WithinDomain, rooms: Sequence[Room], resource: str, *, empty: bool
-) -> dict[str, Fact]:
+) -> dict[str, Fact] | None:
+    """Return by how much domains fall short; None where one of them would hold all that the rule is about."""
     ids, names = session.domains(wish.label)
     level = session.level_name(wish.label)
     meant = [rooms[number] for number in ask.numbers(wish.part)]
@@ -119,6 +129,8 @@ def _of_domains(
             fits[one] = _together(session, ask, wish, one, empty=empty)
         order[:SHOWN] = sorted(order[:SHOWN], key=lambda one: (-int(fits[one]), -int(free[one]), names[one]))
     best = order[0]
+    if fits[best] >= wanted:
+        return None
     facts |= {"domain": names[best], "domains": len(order), "joined": bool(own)}
     if empty:
         resource = max(
@@ -131,6 +143,11 @@ def _of_domains(
     if empty and not exact:
         return facts
     return facts | {"rooms": tuple((names[one], int(fits[one])) for one in order[:SHOWN])}
+
+
+def _and_the_others(ask: Ask, wish: WithinDomain) -> str:
+    others = [one for one in ask.wishes if one != wish and must_hold(one)]
+    return " and what else is asked about domains" if others else ""
 
 
 def _resources(rooms: Sequence[Room]) -> list[str]:

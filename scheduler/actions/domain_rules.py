@@ -138,4 +138,4 @@ def _parted(ask: Ask, wish: PartsApart, ids: Ids, confine: Confine) -> Iterable[
         confine(ask.numbers(path), (ids >= 0) & ~np.isin(ids, list(_counts(others, ids))))
     for one, other in combinations(wish.parts, 2):
         if ask.numbers(one) and ask.numbers(other):
-            yield Repel(level_of(wish.label), ask.numbers(one), ask.numbers(other))
+            yield Repel(level_of(wish.label), ask.numbers(one), ask.numbers(other), parts=True)

@@ -21,12 +21,14 @@ from numpy.typing import NDArray
 class Repel:
     """No domain hosts a pod of `carriers` together with another pod of `targets` (required anti-affinity, host ports).
 
-    A demand on both sides has at most one pod in a domain. Nodes without the label are not limited.
+    A demand on both sides has at most one pod in a domain. Nodes without the label are not limited. parts: it keeps two
+    sub-groups apart; only what is told of it differs.
     """
 
     level: str
     carriers: tuple[int, ...]
     targets: tuple[int, ...]
+    parts: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -42,7 +42,6 @@ _OF_RULES = (
     (AtMostDomains, DOMAINS),
     (Segments, SEGMENTS),
     (Parts, PARTS),
-    (Repel, REPEL),
     (Follow, FOLLOW),
     (Spread, SPREAD),
     (Cap | Once, VOLUMES),
@@ -85,8 +84,10 @@ def restrictions(problem: PlacementProblem) -> tuple[str, ...]:
     """Return the names of what could be left out, those of rules first."""
     names = list(_topologies(problem).values())
     one_each = any(demand.max_per_node is not None for demand in problem.demands)
-    if one_each or any(isinstance(rule, Apart | AtMostGroups) for rule in problem.rules):
+    if one_each or any(_keeps_apart(rule) for rule in problem.rules):
         names.append(APART)
+    if any(isinstance(rule, Repel) and not rule.parts for rule in problem.rules):
+        names.append(REPEL)
     names.extend(name for kind, name in _OF_RULES if any(isinstance(rule, kind) for rule in problem.rules))
     if any(demand.mask is not None and not demand.mask.all() for demand in problem.demands):
         names.append(MASKS)
@@ -97,6 +98,10 @@ def restrictions(problem: PlacementProblem) -> tuple[str, ...]:
         names.append(DEVICES)
     names.append(SLOTS)
     return tuple(names)
+
+
+def _keeps_apart(rule: Rule) -> bool:
+    return isinstance(rule, Apart | AtMostGroups) or (isinstance(rule, Repel) and rule.parts)
 
 
 def _topologies(problem: PlacementProblem) -> dict[str, str]:
@@ -115,7 +120,8 @@ def without(problem: PlacementProblem, left_out: Collection[str]) -> PlacementPr
         rule
         for rule in problem.rules
         if not (isinstance(rule, Within) and rule.hard and topologies[rule.level] in left_out)
-        and not (isinstance(rule, Apart | AtMostGroups) and APART in left_out)
+        and not (_keeps_apart(rule) and APART in left_out)
+        and not (isinstance(rule, Repel) and not rule.parts and REPEL in left_out)
         and not (isinstance(rule, Once) and rule.resource in left_out)
         and not any(isinstance(rule, kind) and name in left_out for kind, name in _OF_RULES)
     )

@@ -147,3 +147,29 @@ def test_parts_of_which_too_many_would_share_a_rack() -> None:
     for one in parts:
         w.pod(f"{one.path}-0", shape(gpu=1), namespace="ns", group=group.key, role=one.path)
     assert sentence(told(w, "g")).endswith("room, but not with at most 2 sub-groups in each rack")
+
+
+def test_parts_of_which_each_alone_has_a_rack_are_told_without_numbers_of_one() -> None:
+    """No rack is too small for any of them; there are too few racks for all."""
+    w = racks(x=(1,), y=(3,))
+    parts = tuple(SubGroup(f"p{number}", 2, topology=RACK) for number in range(2))
+    group = w.group("g", 4, subgroups=parts)
+    for part in parts:
+        for number in range(2):
+            w.pod(f"{part.path}-{number}", shape(gpu=1), namespace="ns", group=group.key, role=part.path)
+    assert sentence(told(w, "g")).endswith(
+        "room, but not with all of sub-group p1 in one rack and what else is asked about domains"
+    )
+
+
+def test_a_part_that_is_not_needed_is_not_the_reason_with_numbers() -> None:
+    w = racks(x=(1,), y=(3,))
+    parts = tuple(SubGroup(f"p{number}", 2, topology=RACK) for number in range(3))
+    apart = TopologyWish(apart=(("rack", 1),))
+    group = w.group("g", 1, subgroups=parts, topology=apart, min_subgroups=2)
+    for part in parts:
+        for number in range(2):
+            w.pod(f"{part.path}-{number}", shape(gpu=1), namespace="ns", group=group.key, role=part.path)
+    said = sentence(told(w, "g"))
+    assert said.startswith("Topology: needs 4 example.com/gpu for 4 members")
+    assert "needs 0" not in said

@@ -106,6 +106,24 @@ in r0, 3 in r1
     )
 
 
+def test_the_rule_that_keeps_sub_groups_apart_is_named(cluster: Path, tmp_path: Path) -> None:
+    parts = "".join(f"{{name: p{number}, minMember: 1}}, " for number in range(3))
+    head = f"""
+apiVersion: scheduling.muster.sh/v1alpha1
+kind: PodGroup
+metadata: {{name: g}}
+spec: {{topology: {{apart: [{{level: rack}}]}}, subGroups: [{parts}]}}
+"""
+    pods = (
+        POD.format(name=f"g-{one}", gang=f"g, scheduling.muster.sh/subgroup: p{one}", gpu=1, priority=0)
+        for one in range(3)
+    )
+    told = run(cluster, tmp_path, head + "".join(pods))
+    assert told.exit_code == 0, told.output
+    helps = [line for line in told.stdout.splitlines() if line.startswith("  would fit without")]
+    assert helps == ["  would fit without apart"]
+
+
 def test_who_would_be_evicted_is_named(cluster: Path, tmp_path: Path) -> None:
     told = run(cluster, tmp_path, gang("g", 4, topology="{name: fabric, required: rack}", priority=100), "-o", "json")
     assert told.exit_code == 0, told.output
