@@ -355,7 +355,7 @@ def _volcano_job(body: Json) -> Workload:
     if making.unseen:
         minimum = min(minimum, there)
     said = {key: spec.fields[key] for key in ("priorityClassName", "networkTopology") if key in spec.fields}
-    group = {
+    group: Json = {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
         "metadata": {**meta, "uid": f"{meta['uid']}-group"},
