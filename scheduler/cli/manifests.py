@@ -97,7 +97,8 @@ def understood(body: Json, classes: Classes) -> Understood:
     if work is None:
         return Understood([_object(body, kind, version)])
     events = [event for _, pod in work.pods for event in pod_events(pod, classes)]
-    return Understood([*_owning(work.owner, events), *events], work.pods, work.unseen)
+    groups = [_object(one, one["kind"], one["apiVersion"]) for one in work.groups]
+    return Understood([*groups, *_owning(work.owner, events), *events], work.pods, work.unseen)
 
 
 def as_grouped(events: list[feed.Event], *, grouping: bool) -> list[feed.Event]:
@@ -109,7 +110,7 @@ def as_grouped(events: list[feed.Event], *, grouping: bool) -> list[feed.Event]:
 
 def _owning(body: Json, events: list[feed.Event]) -> list[feed.Event]:
     """Return the group that an owner is to those of its pods that name none."""
-    if body["kind"] == "Job":
+    if (body["kind"], body["apiVersion"]) == ("Job", "batch/v1"):
         group = core.decode_owner(_raw(body), "Job", str(body["apiVersion"]))
         return [feed.GroupSet(group)] if group is not None else []
     kind = _OWNERS.get((str(body["apiVersion"]).rpartition("/")[0], body["kind"]))

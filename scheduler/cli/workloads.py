@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -49,12 +49,13 @@ class NotUnderstood(Unusable):
 class Workload:
     """What becomes of an object. owner: the object above the pods. pods: path of the template in the file, and the pod.
 
-    unseen: what there will be besides, in words.
+    unseen: what there will be besides, in words. groups: PodGroups that are made for the pods.
     """
 
     owner: Json
     pods: tuple[tuple[str, Json], ...]
     unseen: tuple[str, ...] = ()
+    groups: tuple[Json, ...] = ()
 
 
 class _Making:
@@ -326,10 +327,48 @@ def _replica_specs(body: Json) -> Workload:
     return making.done()
 
 
+def _volcano_job(body: Json) -> Workload:
+    """What Volcano's controller makes: the pods of all tasks, and their PodGroup."""
+    making = _Making(body)
+    spec, name, meta = making.spec, making.name, body["metadata"]
+    scheduler, queue = spec.text("schedulerName", "volcano"), spec.text("queue", "default")
+    there, least = 0, dict[str, int]()
+    for place, task in enumerate(spec.objects("tasks")):
+        called, count = task.text("name", f"default{place}"), task.integer("replicas", 1, 0)
+        if task.fields.get("dependsOn"):
+            making.unseen.append(f"task {called}, which starts after others")
+            continue
+        there, least[called] = there + count, task.integer("minAvailable", count, 0)
+        keys = {"volcano.sh/job-name": name, "volcano.sh/task-spec": called, "volcano.sh/queue-name": queue}
+
+        def marks(number: int, keys: Json = keys) -> tuple[Json, Json]:
+            own = {**keys, "volcano.sh/task-index": str(number)}
+            return own, {**own, "scheduling.k8s.io/group-name": name}
+
+        template = task.object("template")
+        pod = template.fields.get("spec")
+        if isinstance(pod, dict) and not pod.get("schedulerName"):
+            pod = {**pod, "schedulerName": scheduler}
+            template = Reader({**template.fields, "spec": pod}, template.path, making.problems)
+        making.add(template, _numbered(f"{name}-{called}"), marks, count=count)
+    minimum = spec.integer("minAvailable", sum(least.values()), 0)
+    if making.unseen:
+        minimum = min(minimum, there)
+    said = {key: spec.fields[key] for key in ("priorityClassName", "networkTopology") if key in spec.fields}
+    group: Json = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {**meta, "uid": f"{meta['uid']}-group"},
+        "spec": {"minMember": minimum, "minTaskMember": least, "queue": queue, **said},
+    }
+    return replace(making.done(), groups=(group,) if making.pods else ())
+
+
 _MAKERS: Mapping[tuple[str, str], Callable[[Json], Workload]] = MappingProxyType(
     {
         ("batch", "Job"): _job,
         **{("apps", kind): _replicas for kind in ("Deployment", "ReplicaSet", "StatefulSet")},
+        ("batch.volcano.sh", "Job"): _volcano_job,
         ("jobset.x-k8s.io", "JobSet"): _job_set,
         ("ray.io", "RayCluster"): _ray_cluster,
         ("ray.io", "RayJob"): _ray_job,
@@ -341,6 +380,7 @@ _MAKERS: Mapping[tuple[str, str], Callable[[Json], Workload]] = MappingProxyType
 _VERSIONS: Mapping[tuple[str, str], tuple[str, ...]] = MappingProxyType(
     {
         ("batch", "Job"): ("v1",),
+        ("batch.volcano.sh", "Job"): ("v1alpha1",),
         **{("apps", kind): ("v1",) for kind in ("Deployment", "ReplicaSet", "StatefulSet")},
         **{(one.group, one.kind): one.versions for one in KINDS},
         **{("ray.io", kind): ("v1",) for kind in ("RayJob", "RayService")},

@@ -136,6 +136,22 @@ def test_pods_of_an_operator_are_the_gang_of_their_owner(runner: CliRunner) -> N
     assert "0 errors, 0 warnings" in said
 
 
+def test_a_job_of_volcano_is_the_gang_that_its_controllers_make(runner: CliRunner) -> None:
+    tasks = [
+        {"name": "ps", "replicas": 1, "template": template()},
+        {"replicas": 3, "minAvailable": 2, "template": template()},
+        {"name": "late", "replicas": 5, "dependsOn": {"name": ["ps"]}, "template": template()},
+    ]
+    said = told(runner, workload("batch.volcano.sh/v1alpha1", "Job", queue="ml", tasks=tasks))
+    assert "gang default/x (volcano): 4 pods, 3 start together, queue ml, schedulerName volcano" in said
+    assert "not looked at: Job x: task late, which starts after others" in said
+    assert "error: " not in said
+    few = workload("batch.volcano.sh/v1alpha1", "Job", minAvailable=2, schedulerName="muster", tasks=tasks[:1])
+    assert "error: gang default/x: NotEnoughMembers: 1 of 2 members exists" in told(runner, few, exits=1)
+    theirs = workload("batch.volcano.sh/v1alpha1", "Job", tasks=[{"replicas": 1, "template": template("other")}])
+    assert "queue default, schedulerName other" in told(runner, theirs)
+
+
 def test_what_is_wrong_with_the_pods_of_an_operator_is_found(runner: CliRunner) -> None:
     sets = [{"name": "w", "replicas": 2, "template": {"spec": {"template": template()}}}]
     [said] = found(runner, workload("jobset.x-k8s.io/v1alpha2", "JobSet", replicatedJobs=sets), exits=1)

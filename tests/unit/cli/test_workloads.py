@@ -184,4 +184,4 @@ def test_the_runtime_of_a_train_job_decides_and_other_kinds_are_not_of_this_modu
     with pytest.raises(NotUnderstood, match="TrainJob x: its pods are those of its runtime torch"):
         made("TrainJob", {"runtimeRef": {"name": "torch"}}, "trainer.kubeflow.org/v1alpha1")
     assert workload_of(body("Queue", {}, "scheduling.muster.sh/v1alpha1")) is None
-    assert workload_of(body("Job", {}, "batch.volcano.sh/v1alpha1")) is None
+    assert workload_of(body("JobFlow", {}, "flow.volcano.sh/v1alpha1")) is None
