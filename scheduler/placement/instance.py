@@ -293,10 +293,15 @@ def _rules(instance: Instance) -> None:
         elif rule.hard:
             instance.together(rule.level, kinds)
         elif len(kinds) == len(instance.kinds):
-            instance.soft.append(instance.ids_of(rule.level))
+            instance.soft.append(_as_one(instance.ids_of(rule.level), rule.present))
     instance.soft.sort(key=lambda ids: int(ids.max(initial=-1)))
     if instance.hard:
         _segment(instance, instance.hard)
+
+
+def _as_one(ids: Ints, present: tuple[int, ...]) -> Ints:
+    """Return the domains with those in which pods are already as one: to use another of these takes no domain more."""
+    return np.where(np.isin(ids, present), max(present), ids) if len(present) > 1 else ids
 
 
 def _segment(instance: Instance, levels: list[str]) -> None:

@@ -176,3 +176,21 @@ def test_a_rank_that_is_taken_is_no_longer_remembered() -> None:
     carry_out(w)
     w.session(later=1)
     assert w.snapshot.groups["muster/ns/g"].left == ()  # type: ignore[union-attr]
+
+
+def test_members_come_home_also_where_the_gang_lies_in_several_domains_of_the_level_that_it_prefers() -> None:
+    w = World(check=True).topology("f", ("rack", "rack"))
+    sizes = {"p0": ("p", 3), "q0": ("q", 3), "q1": ("q", 1)}
+    for name, (rack, gpus) in sizes.items():
+        w.node(name, gpu=gpus, labels={"rack": rack})
+    group = w.group("g", 5, topology=TopologyWish(preferred="rack"), was_running=True)
+    for number, node in enumerate(("q0", "q0", "q0", "q1", "p0")):
+        w.member(group, number, shape(gpu=1), node=node, phase="Running", started=True, since=10.0)
+    w.session()
+    for number in (1, 2):
+        w.drop_pod(f"g-{number}")
+    w.session(later=1)
+    for number in (1, 2):
+        w.pod(f"again-{number}", shape(gpu=1), group=group.key, index=number)
+    w.session(later=1)
+    assert w.placed == {"again-1": "q0", "again-2": "q0"}
