@@ -48,14 +48,18 @@ def show(
     """Print it once, or until Ctrl-C; exit code."""
     last: list[Sample | None] = [sample(address)]
     if once:
-        time.sleep(interval)
-        return _look(source, address, last, resource, pool, output)
+        there = last[0] is not None
+        time.sleep(interval if there else 0)
+        return _look(source, address, last, resource, pool, output, ask=there)
     return again(lambda: _look(source, address, last, resource, pool, output), interval)
 
 
 def _look(
-    source: Source, address: str, last: list[Sample | None], resource: str | None, pool: str | None, output: str
-) -> int:
+    source: Source, address: str, last: list[Sample | None], resource: str | None, pool: str | None, output: str,
+    *, ask: bool = True,
+) -> int:  # fmt: skip
+    """Print one look. ask: ask the scheduler for its figures."""
+
     def work(picture: Picture, _: str) -> int:
         session = picture.session()
         try:
@@ -64,7 +68,7 @@ def _look(
         except Refused as refused:
             complain(str(refused))
             return refused.code
-        now = sample(address)
+        now = sample(address) if ask else None
         figures = between(last[0], now)
         last[0] = now
         facts: Facts = {
