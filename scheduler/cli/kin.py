@@ -139,7 +139,8 @@ class _Owners:
             except ApiError as error:
                 if error.status not in (403, 404):
                     raise
-                note(f"gangs of {kind.title} for which no PodGroup was made are not shown: {error}")
+                if error.status == 403:  # a kind that is not served has no owners
+                    note(f"gangs of {kind.title} for which no PodGroup was made are not shown: {error}")
                 return {}
             for raw in raws:
                 try:

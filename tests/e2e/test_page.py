@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Route, expect, sync_playwright
 
 from tests.controlplane.rest import Rest
 from tests.e2e.browser import HOW, find
@@ -169,6 +169,28 @@ def test_the_page_follows_a_gang_from_waiting_to_running(house: House, visit: Vi
     page.get_by_role("row").filter(has_text="default/train").get_by_role("rowheader").get_by_role("link").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("Session s-"))
     expect(page.get_by_role("region", name="Placements")).to_contain_text("default/train")
+
+
+def test_a_stream_that_is_refused_is_asked_for_again(house: House, browser: Browser) -> None:
+    visit = Visit(browser)
+    page, asked = visit.page, list[str]()
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        if len(asked) == 1:
+            route.fulfill(status=503, body="too many")
+        else:
+            route.continue_()
+
+    page.clock.install()
+    page.route("**/page/events*", answer)
+    page.goto(house.url())
+    expect(page.locator("#follow")).to_contain_text("connection lost")
+    assert len(asked) == 1
+    page.clock.run_for(16_000)
+    expect(page.locator("#follow")).to_contain_text("followed live")
+    assert len(asked) == 2
+    visit.context.close()
 
 
 def test_what_a_user_wrote_does_nothing(house: House, visit: Visit) -> None:

@@ -6,6 +6,7 @@
   const follow = document.getElementById("follow");
   const said = document.getElementById("said");
   const QUIET = 30000; // milliseconds between two sentences for those who listen
+  const AGAIN = 15000; // milliseconds until a stream that was refused is asked for again
   const CALM = 1000 * document.body.dataset.calm; // milliseconds between two looks; a large picture changes less often
   let fetched = 0, paused = false, behind = false, fetching = false, spoken = Date.now(), before = count();
 
@@ -88,11 +89,18 @@
   }
 
   document.addEventListener("visibilitychange", () => { if (!document.hidden && behind) refresh(); });
-  const source = new EventSource(document.body.dataset.events);
-  let first = true;
-  source.addEventListener("open", () => { link = "open"; show(); });
-  source.addEventListener("error", () => { link = "lost"; show(); });
-  source.addEventListener("news", () => { if (first) { first = false; if (link !== "lost") return; } refresh(); });
+  let source, first = true;
+  function listen() {
+    source = new EventSource(document.body.dataset.events);
+    source.addEventListener("open", () => { link = "open"; show(); });
+    source.addEventListener("error", () => {
+      link = "lost";
+      show();
+      if (source.readyState === EventSource.CLOSED) setTimeout(listen, AGAIN); // refused: it does not try by itself
+    });
+    source.addEventListener("news", () => { if (first) { first = false; if (link !== "lost") return; } refresh(); });
+  }
+  listen();
   setInterval(() => { if (behind) refresh(); }, 2000);
   setInterval(refresh, 30000); // where nothing happens, ages still grow
   window.addEventListener("pagehide", () => source.close());

@@ -427,9 +427,12 @@ def test_gangs_of_owners_without_an_object_are_shown_through_what_stands_between
         _below(rest, "tune-head", tune)
         _below(rest, "other", _above(rest, *RAY, "other", workerGroupSpecs=[{"replicas": 1}]), "default-scheduler")
         _below(rest, "plain-x", _above(rest, *job, "plain", template=template))
+        absent = {"apiVersion": "leaderworkerset.x-k8s.io/v9", "kind": "LeaderWorkerSet", "name": "l", "uid": "l"}
+        _below(rest, "of-a-kind-that-is-not-served", json.dumps({**absent, "controller": True}))
         kubeconfig = str(server.write_kubeconfig(tmp_path / "kubeconfig"))
         runner = CliRunner(env={"KUBECONFIG": kubeconfig})
-        groups = json.loads(runner.invoke(app, ["get", "groups", "-o", "json"]).stdout)
+        shown = runner.invoke(app, ["get", "groups", "-o", "json"])
+        groups = json.loads(shown.stdout)
         waiting = json.loads(runner.invoke(app, ["queue", "-o", "json"]).stdout)
         why = runner.invoke(app, ["why", "js"]).stdout
         off = tmp_path / "off.yaml"
@@ -442,6 +445,7 @@ def test_gangs_of_owners_without_an_object_are_shown_through_what_stands_between
         ("js", "jobset", 2, 2),
         ("tune", "raycluster", 3, 1),
     ]
+    assert shown.stderr == ""
     assert "1 of 3 members exists" in groups[1]["reason"] or groups[1]["reason"] == ""
     assert {one["name"] for one in waiting} >= {"js", "tune"}
     assert "js (jobset)" in why
