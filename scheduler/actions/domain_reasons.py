@@ -140,7 +140,7 @@ def _of_domains(
         facts |= {"resource": resource, "needed": needed, "capacity": has, "short": max(0, needed - has)}
     else:
         facts |= {"free": int(free[best]), "short": max(0, needed - int(free[best]))}
-    if empty and not exact:
+    if not exact:  # the sums count each kind as if it were alone
         return facts
     return facts | {"rooms": tuple((names[one], int(fits[one])) for one in order[:SHOWN])}
 

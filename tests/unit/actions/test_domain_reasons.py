@@ -6,7 +6,7 @@ from scheduler.model.groups import SubGroup
 from scheduler.model.verdict import Verdict
 from scheduler.model.wishes import TopologyWish
 from scheduler.observe.explain import pod_message, sentence
-from tests.unit.framework.world import World, shape, with_plugins
+from tests.unit.framework.world import GPU, World, shape, with_plugins
 
 RACK = TopologyWish(required="rack")
 
@@ -173,3 +173,19 @@ def test_a_part_that_is_not_needed_is_not_the_reason_with_numbers() -> None:
     said = sentence(told(w, "g"))
     assert said.startswith("Topology: needs 4 example.com/gpu for 4 members")
     assert "needs 0" not in said
+
+
+def test_how_many_fit_in_each_rack_is_not_told_where_there_is_no_time_to_count_it() -> None:
+    """Many gangs with members of two sizes, all different; the first of them are told how many fit."""
+    w = racks(r1=(6,), r2=(6,))
+    for rack in ("r1", "r2"):
+        w.running(rack, f"{rack}-0", shape(gpu=3))
+    for number in range(40):
+        group = w.group(f"g{number}", 4, topology=RACK)
+        for member in range(4):
+            w.member(group, member, shape(gpu=1 + member % 2, memory=1 + number))
+    w.session()
+    assert w.result is not None
+    said = {sentence(one) for one in w.result.verdicts.values()}
+    start = f"Topology: needs 6 {GPU} for 4 members in one rack; best rack r1 has 3, 3 short"
+    assert said == {f"{start}; 2 of 4 members would fit now", f"{start}; 2 of 4 members would fit in r1, 2 in r2"}
