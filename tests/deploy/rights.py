@@ -169,7 +169,7 @@ class Story:
         while not self._cluster.has_account(self.namespace):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        for role, gpus in (("plain", 16), ("tight", 2)):
+        for role, gpus in (("plain", 32), ("tight", 2)):
             node = f"{self.name}-{role}"
             labels = {"rights": node, "rack": f"{self.name}-r"}
             self._cluster.register_node(node, {"cpu": "64", "memory": "64Gi", GPU: str(gpus)}, labels=labels)
