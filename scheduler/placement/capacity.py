@@ -28,13 +28,22 @@ class Type:
     amounts: dict[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """Items that bring a group of a crowd into a domain. each: every one of them is such a group; else all are one."""
+
+    group: int
+    items: list[int]
+    each: bool
+
+
 @dataclass(slots=True, eq=False)
 class Capacity:
     """See the module.
 
     totals: wanted of each item. needs: items by rows of the instance, in `units` of each row; usable: rows by domains.
     pods: items by shapes (pods that ask the same and may go to the same nodes); fits: shapes by domains. times: items
-    by domains. nodes, segment: of every domain. alike: equal for domains with the same nodes.
+    by domains. nodes, segment: of every domain. alike: equal for domains with the same nodes. owned: as in `Layout`.
     """
 
     instance: Instance
@@ -50,6 +59,7 @@ class Capacity:
     nodes: list[NDArray[np.intp]]
     segment: Ints
     alike: list[int]
+    owned: list[bool]
 
     @classmethod
     def of(cls, instance: Instance, wanted: Sequence[int]) -> Capacity | None:
@@ -98,6 +108,7 @@ class Capacity:
             nodes,
             segment,
             alike,
+            layout.owned,
         )
 
     def cliques(self) -> list[list[int]]:
@@ -115,15 +126,24 @@ class Capacity:
                 apart[one].update(ours)
         return _cliques(apart) if self._whole() else []
 
-    def crowds(self) -> list[tuple[Crowd, list[list[int]]]]:
-        """Return each rule about groups in whole domains of the units, with the items of each group."""
+    def crowds(self) -> list[tuple[Crowd, list[Coming]]]:
+        """Return each rule about groups in whole domains of the units, with the items of its groups."""
         items = [set(one.amounts) for one in self.types] + [{kind} for kind in self.loose]
         first = self.types[0].units[0].ids
-        return [
-            (part, [[n for n, kinds in enumerate(items) if kinds & set(group)] for group in part.groups])
-            for part in self.instance.crowds
-            if part.ids is first
-        ]
+        found = []
+        for part, owned in zip(self.instance.crowds, self.owned, strict=True):
+            if part.ids is not first:
+                continue
+            if owned:
+                groups = [part.of(one.units[0].kinds[0]) for one in self.types]
+                coming = [Coming(group, [n], True) for n, group in enumerate(groups) if group >= 0]
+            else:
+                coming = [
+                    Coming(number, [n for n, kinds in enumerate(items) if kinds & set(group)], False)
+                    for number, group in enumerate(part.groups)
+                ]
+            found.append((part, coming))
+        return found
 
     def _whole(self) -> bool:
         """Whether each exclusion is about whole domains of the units."""

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from scheduler.placement.between import Crowd
-from scheduler.placement.capacity import Capacity, Type
+from scheduler.placement.capacity import Capacity, Coming, Type
 from scheduler.placement.cpsat import Clock, Model, Status
 from scheduler.placement.exact import composition_rows
 from scheduler.placement.greedy import Draft
@@ -45,7 +45,7 @@ class Master:
     decide: Decide
     clock: Clock
     _cliques: list[list[int]] = field(init=False)
-    _crowds: list[tuple[Crowd, list[list[int]]]] = field(init=False)
+    _crowds: list[tuple[Crowd, list[Coming]]] = field(init=False)
     _known: dict[tuple[int, Held], tuple[Ints | None, bool]] = field(default_factory=dict)
     _refused: dict[int, list[Held]] = field(default_factory=dict)
 
@@ -203,21 +203,25 @@ def _used(model: Model, variable: int) -> int:
     return flag
 
 
-def _crowd_row(model: Model, part: Crowd, groups: list[list[int]], here: list[int], domain: int) -> None:
-    """Of the groups that are not in a domain yet so many come as there is room for. groups: the items of each."""
+def _crowd_row(model: Model, part: Crowd, groups: Sequence[Coming], here: list[int], domain: int) -> None:
+    """Of the groups that are not in a domain yet so many come as there is room for."""
     if domain < 0:
         return
-    coming = []
-    for number, items in enumerate(groups):
-        used = [here[item] for item in items if here[item] >= 0]
-        if used and not part.present[number, domain]:
-            flags = [_used(model, variable) for variable in used]
-            flag = flags[0] if len(flags) == 1 else model.variable(0, 1)
-            for one in flags if len(flags) > 1 else ():
-                model.row([one, flag], [1, -1], None, 0)
-            coming.append(flag)
+    coming: list[int] = []
+    for group in groups:
+        used = [here[item] for item in group.items if here[item] >= 0]
+        if not used or part.present[group.group, domain]:
+            continue
+        if group.each:
+            coming.extend(used)
+            continue
+        flags = [_used(model, variable) for variable in used]
+        flag = flags[0] if len(flags) == 1 else model.variable(0, 1)
+        for one in flags if len(flags) > 1 else ():
+            model.row([one, flag], [1, -1], None, 0)
+        coming.append(flag)
     room = max(0, part.limit - int(part.present[:, domain].sum()))
-    if len(coming) > room:
+    if model.most(coming, [1] * len(coming)) > room:
         model.row(coming, [1] * len(coming), None, room)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.placement.between import Crowd
 from scheduler.placement.instance import Instance, Ints
 
 
@@ -35,10 +36,11 @@ class Unit:
 
 @dataclass(slots=True, eq=False)
 class Layout:
-    """The units of an instance, and the kinds that are in none."""
+    """The units of an instance, and the kinds that are in none. owned: of which crowds the groups are units."""
 
     units: list[Unit]
     loose: tuple[int, ...]
+    owned: list[bool]
 
     @classmethod
     def of(cls, instance: Instance, amounts: Sequence[int]) -> Layout | None:
@@ -63,8 +65,9 @@ class Layout:
                 joined_of[levels] = _joined(around)
             units.append(Unit(tuple(sorted(group)), joined_of[levels], inner))
         inside = {kind for unit in units for kind in unit.kinds}
-        _types(instance, units, amounts)
-        return cls(units, tuple(kind for kind in range(len(instance.kinds)) if kind not in inside))
+        owned = [_of_units(part, units) for part in instance.crowds]
+        _types(instance, units, amounts, owned)
+        return cls(units, tuple(kind for kind in range(len(instance.kinds)) if kind not in inside), owned)
 
 
 def _joined(levels: Sequence[Ints]) -> Ints:
@@ -79,11 +82,11 @@ def _joined(levels: Sequence[Ints]) -> Ints:
     return joined
 
 
-def _types(instance: Instance, units: list[Unit], amounts: Sequence[int]) -> None:
+def _types(instance: Instance, units: list[Unit], amounts: Sequence[int], owned: Sequence[bool]) -> None:
     levels: list[Ints] = []
     numbers: dict[object, int] = {}
     for unit in units:
-        keys = {kind: kind_key(instance, kind, amounts[kind]) for kind in unit.kinds}
+        keys = {kind: kind_key(instance, kind, amounts[kind], owned) for kind in unit.kinds}
         unit.kinds = tuple(sorted(unit.kinds, key=lambda kind: (keys[kind], kind)))
         inner = tuple(
             (_number(levels, ids), tuple(place for place, kind in enumerate(unit.kinds) if kind in kinds))
@@ -101,10 +104,19 @@ def _number(levels: list[Ints], ids: Ints) -> int:
     return len(levels) - 1
 
 
-def kind_key(instance: Instance, number: int, amount: int) -> tuple[object, ...]:
-    """Return what nodes and rules, other than one-domain rules, see of a kind."""
+def _of_units(part: Crowd, units: Sequence[Unit]) -> bool:
+    """Whether each group of a crowd is a unit, in domains that are those of the crowd: each then counts for itself."""
+    found = {unit.kinds: unit.ids for unit in units}
+    return all(not group or found.get(tuple(sorted(group))) is part.ids for group in part.groups)
+
+
+def kind_key(instance: Instance, number: int, amount: int, owned: Sequence[bool] = ()) -> tuple[object, ...]:
+    """Return what nodes and rules, other than one-domain rules, see of a kind.
+
+    owned: of which crowds the groups are units, so that those which are in the same domains already are alike.
+    """
     kind = instance.kinds[number]
-    sides: list[int] = [number in kinds for kinds, _ in instance.node_limits]
+    sides: list[object] = [number in kinds for kinds, _ in instance.node_limits]
     sides.extend(limit.weights.get(number, 0) for limit in instance.domain_limits)
     for exclusion in instance.exclusions:
         sides.extend((number in exclusion.ours, number in exclusion.theirs))
@@ -113,7 +125,10 @@ def kind_key(instance: Instance, number: int, amount: int) -> tuple[object, ...]
         sides.extend((number in spread.carriers, number in spread.counted))
     for follow in instance.follows:
         sides.extend((number in follow.followers, number in follow.targets))
-    sides.extend(crowd.of(number) for crowd in instance.crowds)
+    for place, crowd in enumerate(instance.crowds):
+        group = crowd.of(number)
+        alike = group >= 0 and place < len(owned) and owned[place]
+        sides.append(crowd.present[group].tobytes() if alike else group)
     sides.extend(number in few.kinds for few in instance.few)
     sides.extend(number in multiple.kinds for multiple in instance.multiples)
     scores = b"" if kind.scores is None else kind.scores.tobytes()

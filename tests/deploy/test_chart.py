@@ -117,9 +117,11 @@ def test_the_rights_are_those_of_config_rbac():
     assert made["Role", "muster"]["rules"] == written["Role", "muster"]["rules"]
 
 
-def test_who_may_view_a_namespace_sees_the_groups_of_every_api_in_it():
-    role = objects(helm.template())["ClusterRole", "muster-pod-group-viewer"]
-    assert role["metadata"]["labels"]["rbac.authorization.k8s.io/aggregate-to-view"] == "true"
+@pytest.mark.parametrize(("name", "joined"), [("viewer", ["view"]), ("editor", ["edit", "admin"])])
+def test_who_may_view_or_edit_a_namespace_may_so_with_the_groups_of_every_api_in_it(name: str, joined: list[str]):
+    role = objects(helm.template())["ClusterRole", f"muster-pod-group-{name}"]
+    labels = role["metadata"]["labels"]
+    assert all(labels[f"rbac.authorization.k8s.io/aggregate-to-{one}"] == "true" for one in joined)
     seen = {(group, one) for rule in role["rules"] for group in rule["apiGroups"] for one in rule["resources"]}
     assert seen == {(one.group, one.plural) for api in DIALECTS for one in api.resources if one.role == "group"}
 

@@ -654,6 +654,48 @@ def subgroups(seed: int) -> PlacementProblem:
     )
 
 
+def sharing(seed: int) -> PlacementProblem:
+    """Three to five sub-groups, most of them alike, each in one rack, which takes so many of them; sometimes K of N."""
+    random = np.random.default_rng(seed)
+    racks, wide = int(random.integers(2, 5)), int(random.integers(1, 3))
+    size = racks * wide
+    nodes = NodeView(
+        names=[f"n{node}" for node in range(size)],
+        resources=("gpu",),
+        free=random.integers(0, 5, (1, size)).astype(np.int64),
+        slots=np.full(size, 9, dtype=np.int64),
+        domains={"rack": (np.arange(size) // wide).astype(np.int32)},
+    )
+    kinds = [[(int(gpu), int(random.integers(1, 3))) for gpu in random.choice([1, 2], 2)[:roles]] for roles in (1, 2)]
+    optional = bool(random.random() < 0.4)
+    demands: list[Demand] = []
+    groups = []
+    for group in range(int(random.integers(3, 6))):
+        mine = []
+        for role, (gpu, count) in enumerate(kinds[int(random.random() < 0.3)]):
+            mine.append(len(demands))
+            request = np.array([gpu], dtype=np.int64)
+            demands.append(Demand(f"g{group}r{role}", request, count, 0 if optional else count))
+        groups.append(tuple(mine))
+    rules: list[object] = [Within("rack", True, group) for group in groups]
+    if optional:
+        parts = tuple(Part(group, sum(demands[d].count for d in group)) for group in groups)
+        rules.append(Parts(parts, int(random.integers(1, len(groups) + 1))))
+    crowd = groups if random.random() < 0.7 else [groups[0] + groups[1], *groups[2:]]
+    rows = [[d for d in range(racks) if random.random() < 0.15] for _ in range(2)]
+    present = tuple((d, at) for at in range(len(crowd)) for d in rows[int(random.random() < 0.3)])
+    rules.append(
+        AtMostGroups("rack", int(random.integers(1, 4)), tuple(crowd), present if random.random() < 0.5 else ())
+    )
+    return PlacementProblem(
+        nodes,
+        tuple(demands),
+        tuple(rules),
+        budget=Budget(deterministic_time=20.0, wall_limit=120.0, max_domains=1000),
+        objective=random.choice(["pack", "spread"]),
+    )
+
+
 def _beside(random, demands: list[Demand]) -> Iterator[object]:
     """What is in no sub-group, and rules for all."""
     if random.random() < 0.4:

@@ -11,7 +11,17 @@ import pytest
 from scheduler.placement import Infeasible, Placement, Within, place, verify
 from scheduler.placement.engine import ALL, place_by
 from tests.properties.naive_model import feasible
-from tests.properties.placement_cases import TREE_RULES, allowed, as_table, forest, larger_tree, most, subgroups, tree
+from tests.properties.placement_cases import (
+    TREE_RULES,
+    allowed,
+    as_table,
+    forest,
+    larger_tree,
+    most,
+    sharing,
+    subgroups,
+    tree,
+)
 
 SEEDS = int(os.environ.get("MUSTER_SEEDS", "80" if "EXPLORE" in os.environ else "40"))
 BLOCKS = [((kind,), 10_000 * block) for block, kind in enumerate(TREE_RULES)]
@@ -93,6 +103,22 @@ def test_no_step_for_subgroups_contradicts_the_truth(methods):
     for seed in range(20_000, 20_000 + SEEDS):
         problem = subgroups(seed)
         judge(seed, problem, place_by(problem, methods), decides="integer" in methods)
+
+
+@pytest.mark.parametrize("methods", [ALL, ["master"]])
+def test_subgroups_that_are_alike_share_domains_as_a_naive_model_says(methods):
+    answers = set()
+    for seed in range(70_000, 70_000 + 2 * SEEDS):
+        problem = sharing(seed)
+        answer = place_by(problem, methods)
+        truth = feasible(problem)
+        if isinstance(answer, Infeasible):
+            assert not (answer.proven and truth), seed
+            assert answer.proven or methods != ALL, seed
+        else:
+            assert truth and allowed(problem, as_table(problem, answer.counts)), seed
+        answers.add(truth)
+    assert answers == {True, False}
 
 
 def test_the_steps_and_one_model_agree_on_trees_too_large_to_try_everything():
