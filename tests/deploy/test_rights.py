@@ -54,7 +54,8 @@ BY_MANY = {
     *(Right(verb, _GROUP, "bindrequests") for verb in ("list", "watch", "create")),
     *(Right(verb, "coordination.k8s.io", "leases") for verb in ("get", "create", "update")),
     Right("create", "", "pods/binding"),
-    Right("list", _GROUP, "queues"),  # the gang of this story waits in such a queue, which then does not exist
+    # The gang of this story is such a group and waits in such a queue; what cannot be listed does not exist.
+    *(Right("list", _GROUP, what) for what in ("podgroups", "queues")),
 }
 """Without these nobody can be bound; that must be said all the same."""
 TELLING = {
