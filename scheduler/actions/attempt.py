@@ -71,7 +71,7 @@ def attempt(session: Session, state: GroupState, pods: Sequence[Pod], wanted: Ne
 def _costlier(session: Session, ask: Ask, answer: Found) -> Verdict | None:
     """Return which limit says no to what was placed, where that is not what was asked about: of several sub-groups, or
     members of several sizes, placement may have chosen larger ones."""
-    if ask.each:
+    if ask.each or (len(ask.kinds) == 1 and not ask.lacking.choices):
         return None
     amounts = ask.amounts_of([int(counts.sum()) for _, counts in answer.parts])
     return None if amounts == ask.amounts else session.hooks.allows(ask.state, amounts, session)

@@ -68,10 +68,7 @@ def shortfall(
                 return facts
             whole = f"sub-group {wish.part}" if wish.part else "it"
             rule = f"with all of {whole} in one {level}" + _and_the_others(ask, wish)
-            return {
-                "message": f"{'an empty cluster has' if empty else 'there is'} room, but not {rule}",
-                "subgroup": "",
-            }
+            return {"message": f"{has} room, but not {rule}", "subgroup": ""}
         case FewDomains():
             rule = f"in at most {wish.limit} domains of {level}"
         case Sized():

@@ -80,6 +80,14 @@ class _Ask:
     since: float
 
 
+async def woken(wake: asyncio.Event, pause: float | None) -> None:
+    """Wait until there is something to do, so many seconds at most, and take note of it."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(pause):
+            await wake.wait()
+    wake.clear()
+
+
 class Grouping:
     """See the module. A sink for pods and, by `owners` and `jobs`, for what stands above them; `run` until cancelled.
 
@@ -304,11 +312,7 @@ class Grouping:
     async def run(self) -> None:
         """Read what is missing, write what is due, let go of what was held too long."""
         while True:
-            pause = TICK if self._held or self._asks or self._dirty else None
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-            self._wake.clear()
+            await woken(self._wake, TICK if self._held or self._asks or self._dirty else None)
             await self.step()
 
     async def step(self) -> None:

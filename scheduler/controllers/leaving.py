@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import replace
 
 import structlog
@@ -22,7 +21,7 @@ import structlog
 from scheduler.cluster import feed
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiError, RequestFailed, path_of
-from scheduler.controllers.grouping import HOLD, TICK, Client, Meter
+from scheduler.controllers.grouping import HOLD, TICK, Client, Meter, woken
 from scheduler.controllers.kin import Following, Kin
 from scheduler.dialects.membership import MADE_FOR
 from scheduler.model.groups import PodGroup
@@ -189,10 +188,7 @@ class Leaving:
         """Read what is missing, let go of what was held too long, delete what has no use any more."""
         while True:
             pause = TICK if self._held or self._asks or (self._due and self._made and self._may_write()) else None
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._wake.wait()
-            self._wake.clear()
+            await woken(self._wake, pause)
             await self.step()
 
     async def step(self) -> None:
