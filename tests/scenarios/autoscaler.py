@@ -3,8 +3,8 @@
 Decided here: which pods it works for (unbound, alive, PodScheduled False with the reason Unschedulable, no
 nominatedNodeName, old enough), and how many nodes it adds: it first puts pods on what is free, each by itself, since it
 knows no gangs, and makes nodes of one template for the rest. Every change of a pod is watched, so that a condition that
-comes and goes is seen, however short. The conditions of a gang are several writes, so a look between them sees a part of
-it, as that of a real one does: what counts is a part that is still one at a second look, `SCAN` later. Knows neither
+comes and goes is seen, however short. The conditions of a gang are several writes, so a look between them sees a part
+of it, as that of a real one does: what counts is a part that is still one at a second look, `SCAN` later. Knows neither
 Muster nor its objects.
 """
 
@@ -21,7 +21,7 @@ from tests.controlplane.rest import Rest, resource_path
 
 Json = dict[str, Any]
 PERIOD, SETTLE, SCAN = 0.3, 1.0, 1.0
-"""Seconds between looks, that a pod asks before nodes are added for it, and from a look to the second look at a part."""
+"""Seconds between looks; that a pod asks before nodes are added for it; from a look at a part to the second one."""
 KEYS = {"template", "most", "at_once"}
 
 
