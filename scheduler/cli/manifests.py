@@ -162,6 +162,8 @@ def pod_events(body: Json, classes: Classes) -> list[feed.Event]:
     """Return a pod with what the API server would have filled in: its priority, and requests where there are limits."""
     spec = {**body["spec"]}
     named = spec.get("priorityClassName") or ""
+    if not isinstance(named, str):
+        raise Unusable(f"Pod {body['metadata']['name']}: spec.priorityClassName must be a string")
     if named and named not in classes:
         raise Unusable(f"Pod {body['metadata']['name']}: there is no PriorityClass {named}")
     spec.setdefault("priority", classes.get(named, 0))
