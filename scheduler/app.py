@@ -50,6 +50,8 @@ class RunOptions:
     namespace: str | None = None
     session_period: str | None = None
     health_address: str | None = None
+    only: tuple[str, ...] = ()
+    """Components (`model.components.Component`) that this process runs; none: all."""
 
 
 # -- configuration ----------------------------------------------------------------------------------------------------
@@ -200,10 +202,14 @@ def run_scheduler(options: RunOptions, *, stop: threading.Event | None = None) -
         where, said = f"{options.config or 'command line'}: ", str(error)
         sys.stderr.write(f"error: {where}{said.removeprefix(where)}\n")
         return 2
+    if options.only and not config.leader_election.leader_elect:
+        sys.stderr.write("error: --only needs leader election: the components tell by leases which of them act\n")
+        return 2
     logs.configure(config.log_format)
     for warning in config.warnings:
         log.warning("configuration", problem=warning)
-    brain = None if options.single_process else start_brain(config)  # it imports while we do
+    decides = not options.only or "scheduler" in options.only
+    brain = start_brain(config) if decides and not options.single_process else None  # it imports while we do
 
     import uvloop
 

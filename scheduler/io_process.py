@@ -3,6 +3,10 @@
 Decided here: how reflectors, cache, lease, writes, binder and ports are joined, and how the process ends: what writes
 stops first, then the lease is given back, then the brain ends. Part of the composition root (`app`), apart from it only
 for length.
+
+A process that runs some components only (`RunOptions.only`) has the same caches and ports, and of the rest what these
+need: sessions, page and status writes are the scheduler's, BindRequests the binder's, groups of owners the
+controllers'; each leads by a lease of its own (`cluster.components`).
 """
 
 from __future__ import annotations
@@ -30,8 +34,10 @@ from scheduler.app import (
     start_brain,
     with_options,
 )
+from scheduler.binder.adopting import adopt_all
 from scheduler.binder.loop import Binder
 from scheduler.binder.objects import RequestObjects
+from scheduler.binder.pool import LeaseLost
 from scheduler.binder.record import Timing
 from scheduler.binder.run import Settings
 from scheduler.binder.volumes import Settings as VolumeSettings
@@ -40,8 +46,9 @@ from scheduler.cluster import feed
 from scheduler.cluster.access import Reviewer
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import POOL_BESIDE_BINDER, ApiClient, ApiError, RequestFailed, path_of
-from scheduler.cluster.lease import Elector, unique_identity
-from scheduler.cluster.link import IoLink, LocalLink
+from scheduler.cluster.components import SchedulerLease, identity, lease_name, until_no_binder
+from scheduler.cluster.lease import Elector
+from scheduler.cluster.link import IoEnd, IoLink, LocalLink
 from scheduler.cluster.performer import Performer
 from scheduler.cluster.watches import Watches
 from scheduler.cluster.writer import Writer, passing
@@ -53,6 +60,7 @@ from scheduler.controllers.leaving import Leaving
 from scheduler.dialects import owners
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.model.bindrequest import BindRequest
+from scheduler.model.components import WHOLE, Component
 from scheduler.observe import explain
 from scheduler.observe.health import Health
 from scheduler.observe.metrics import Metrics
@@ -74,6 +82,14 @@ _FIXED = (
     "log_format",
 )
 """What a reload cannot change: it is used when the process starts."""
+
+
+def _never() -> bool:
+    return False
+
+
+def _nobody_decides_here(event: feed.HandoverFailed) -> None:
+    raise RuntimeError(f"session {event.session} was handed over to a process without one")
 
 
 class _AlwaysLeading:
@@ -110,6 +126,8 @@ class IoProcess:
     ) -> None:
         self._config, self._options, self._stop_event, self._given_brain = config, options, stop, brain
         self._file = ConfigFile(options.config) if options.config is not None else None
+        self._components = frozenset(Component(name) for name in options.only) or WHOLE
+        self._decides = Component.SCHEDULER in self._components
         self._stopping = asyncio.Event()
         self._exit_code = 0
         self._brain: subprocess.Popen[bytes] | None = None
@@ -123,7 +141,7 @@ class IoProcess:
                 loop.add_signal_handler(number, self._stop, 0)
         async with AsyncExitStack() as stack:
             await self._compose(stack)
-            tasks = [asyncio.create_task(work, name=name) for name, work in self._parts().items()]
+            tasks = [asyncio.create_task(work, name=name) for name, work in self._works().items()]
             waits = [*tasks, asyncio.create_task(self._stopping.wait(), name="stop")]
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -168,11 +186,12 @@ class IoProcess:
             namespace=config.namespace,
             **self._read_owners(),
         )
+        self._requests = RequestObjects(self._client, self._watches.assembler, config.namespace)
         self._elector: Any = self._elect()
-        self._writer = Writer(self._client, self._may_write, self._metrics, pressed=lambda: self._binder.depth > 0)
+        self._writer = Writer(self._client, self._may_write, self._metrics, pressed=lambda: self._bind_depth > 0)
         self._link = self._start_brain()
-        self._pulse = Pulse(self._link.send, patience=self.patience)
-        self._page = Page(self._link.send, self._page_status)
+        self._pulse = Pulse(self._link.send, patience=self.patience) if self._link is not None else None
+        self._page = Page(self._link.send, self._page_status) if self._link is not None else None
         self._performer = Performer(
             self._writer,
             self._cache,
@@ -180,14 +199,29 @@ class IoProcess:
             explain,
             namespace=config.namespace,
             epoch=lambda: self._elector.epoch or 0,
-            send=self._page.passing,
+            send=self._page.passing if self._page is not None else _nobody_decides_here,
             meter=self._metrics,
             has_status=self._watches.has_status,
             deadline=config.binder.deadline,
             volume_time=config.binder.volume_timeout,
             victim_time=config.binder.victim_timeout,
         )
-        self._binder = self._bind()
+        self._scheduler_lease = SchedulerLease(self._client, self._lease_namespace, config.leader_election.name)
+        self._binder = self._bind() if Component.BINDER in self._components else None
+
+    @property
+    def _lease_namespace(self) -> str:
+        return self._config.leader_election.namespace or self._config.namespace
+
+    @property
+    def _bind_depth(self) -> int:
+        return self._binder.depth if self._binder is not None else 0
+
+    @property
+    def _open_requests(self) -> int:
+        if self._binder is not None:
+            return self._binder.open_requests
+        return sum(request.open for request in self._cache.requests())
 
     def _elect(self) -> Any:
         """Make what says whether this process leads."""
@@ -196,9 +230,9 @@ class IoProcess:
             return _AlwaysLeading()
         return Elector(
             self._client,
-            election.namespace or self._config.namespace,
-            election.name,
-            unique_identity(),
+            self._lease_namespace,
+            lease_name(election.name, self._components),
+            identity(self._components),
             election.lease_duration,
             election.renew_deadline,
             election.retry_period,
@@ -212,7 +246,7 @@ class IoProcess:
         return Binder(
             self._cache,
             self._client,
-            RequestObjects(self._client, self._watches.assembler, self._config.namespace),
+            self._requests,
             cast(Any, self._elector),  # leading when the binder runs, so that it has an epoch
             settings=Settings(
                 in_flight=config.concurrency, history=config.history, timing=Timing(bind=config.deadline)
@@ -223,15 +257,21 @@ class IoProcess:
             words=explain,
             covered=self._cache.guarded,
             told=self._performer.evicted,
+            deciding=None if self._decides else self._scheduler_lease.ask,
         )
 
-    def _group_pods(self) -> Grouping | Leaving:
+    def _group_pods(self) -> Grouping | Leaving | None:
+        """Make what knows the gangs of owners: whoever writes their groups, and whoever decides."""
+        writes = Component.CONTROLLERS in self._components
+        if not writes and not self._decides:
+            return None
+        may_write = self._may_write if writes else _never
         if not self._config.grouping.enabled:
             return Leaving(
                 self._cache,
                 self._client,
                 settled=lambda: self._watches.all_synced.is_set(),
-                may_write=self._may_write,
+                may_write=may_write,
                 meter=self._metrics,
             )
         return Grouping(
@@ -239,20 +279,25 @@ class IoProcess:
             self._client,
             owners.configured(self._config.grouping.owners),
             following=lambda kind: watched.following(self._watches, kind),
-            may_write=self._may_write,
+            may_write=may_write,
             meter=self._metrics,
             tell=watched.telling(lambda: self._performer.events),
+            decides=None if writes else self._may_write,
         )
 
     def _read_owners(self) -> dict[str, Any]:
         grouping = self._grouping
+        if grouping is None:
+            return {}
         found: dict[str, Any] = {"pods": grouping, "jobs": watched.jobs(self._cache, grouping)}
         return found | ({"beside": watched.beside(grouping)} if isinstance(grouping, Grouping) else {})
 
     def _may_write(self) -> bool:
         return bool(self._leading and self._elector.may_write())
 
-    def _start_brain(self) -> Any:
+    def _start_brain(self) -> IoEnd | None:
+        if not self._decides:
+            return None
         if self._options.single_process:
             from scheduler.loop import Loop
 
@@ -265,32 +310,37 @@ class IoProcess:
         self._brain = started.process
         return IoLink(started.line, self._on_brain, self._on_brain_gone)
 
-    def _parts(self) -> dict[str, Any]:
-        parts: dict[str, Any] = {
+    def _works(self) -> dict[str, Any]:
+        works: dict[str, Any] = {
             "watches": self._watches.run(),
             "lead": self._lead(),
             "ports": self._serve_ports(),
             "reload": self._reload(),
-            "grouping": self._grouping.run(),
-            "pulse": self._watch_brain(),
         }
-        self._cache.subscribe(self._grouping.watch)
+        if self._grouping is not None:
+            works["grouping"] = self._grouping.run()
+            self._cache.subscribe(self._grouping.watch)
+        if self._pulse is not None:
+            works["pulse"] = self._watch_brain(self._pulse)
         if self._stop_event is not None:
-            parts["caller"] = self._wait_for_caller(self._stop_event)
-        return parts
+            works["caller"] = self._wait_for_caller(self._stop_event)
+        return works
 
     # -- life -----------------------------------------------------------------------------------------------------
 
     async def _lead(self) -> None:
         """Wait for the caches, then for the lease; then serve until it is lost."""
-        await self._link.start()
-        self._cache.subscribe(self._performer.watch)
-        self._cache.subscribe(self._to_brain)
-        self._cache.subscribe(self._page.watch)
+        if self._link is not None and self._page is not None:
+            await self._link.start()
+            self._cache.subscribe(self._performer.watch)
+            self._cache.subscribe(self._to_brain)
+            self._cache.subscribe(self._page.watch)
         waiting = asyncio.create_task(self._say_what_is_missing())
         await self._watches.all_synced.wait()
         waiting.cancel()
         await self._ensure_namespace()
+        if self._binder is not None and not self._decides:
+            await self._scheduler_lease.until_ours()
         async with asyncio.TaskGroup() as group:
             if isinstance(self._elector, _AlwaysLeading):
                 log.warning("leader_election_off", epoch=self._elector.epoch)
@@ -300,10 +350,41 @@ class IoProcess:
             self._leading = True
             self._client.fence = self._may_write
             self._metrics.leading(True)
-            self._page.news()
+            for name, work in self._led_works().items():
+                group.create_task(work, name=name)
+
+    def _led_works(self) -> dict[str, Any]:
+        """Begin what only a leader does; return what of it goes on."""
+        works: dict[str, Any] = {}
+        if self._grouping is not None and Component.CONTROLLERS in self._components:
             self._grouping.lead()
-            group.create_task(self._binder.run(), name="binder")
+        if self._binder is not None:
+            works["binder"] = self._run_binder(self._binder)
+            if not self._decides:
+                works["scheduler's lease"] = self._scheduler_lease.watch()
+        if self._link is not None and self._page is not None:
+            self._page.news()
+            if self._binder is None:
+                works["adopting"] = self._adopt(tuple(self._cache.requests()))
             self._link.send(feed.Leading(int(self._elector.epoch or 0)))
+        return works
+
+    async def _run_binder(self, binder: Binder) -> None:
+        """Bind, once it is certain that no other process does."""
+        if not self._decides:
+            await self._scheduler_lease.ask()  # our own lease was taken before: one of us sees the other
+        elif self._config.leader_election.leader_elect:
+            await until_no_binder(self._client, self._lease_namespace, self._config.leader_election.name)
+        await binder.run()
+
+    async def _adopt(self, found: tuple[BindRequest, ...]) -> None:
+        """Take over, for a binder that is another process, what an older leader has written."""
+
+        def guard() -> None:
+            if not self._may_write():
+                raise LeaseLost("the lease is not held: nothing is adopted")
+
+        await adopt_all(self._requests, self._cache, found, int(self._elector.epoch or 0), guard)
 
     async def _say_what_is_missing(self) -> None:
         while True:
@@ -327,18 +408,24 @@ class IoProcess:
                     return
             await asyncio.sleep(1.0)
 
+    def _send(self, message: feed.ToBrain) -> None:
+        if self._link is not None:
+            self._link.send(message)
+
     def _to_brain(self, events: list[feed.Event]) -> None:
         for event in events:
-            self._link.send(event)
+            self._send(event)
 
-    async def _watch_brain(self) -> None:
+    async def _watch_brain(self, pulse: Pulse) -> None:
         """End the process where the brain hangs: the lease is given back, and another replica decides."""
-        await self._pulse.run()
-        log.error("brain_hangs", seconds=round(self._pulse.silent))
+        await pulse.run()
+        log.error("brain_hangs", seconds=round(pulse.silent))
         if self._brain is not None:
             self._brain.kill()  # it does not read: what is queued for it would hold up our end
 
     def _on_brain(self, messages: list[feed.FromBrain]) -> None:
+        assert self._pulse is not None
+        assert self._page is not None
         self._pulse.heard()
         for message in messages:
             match message:
@@ -391,7 +478,7 @@ class IoProcess:
                 log.warning("configuration_needs_restart", keys=fixed)
             self._config = replace(config, **{name: getattr(self._config, name) for name in _FIXED})
             self._metrics.reload(ok=True)
-            self._link.send(feed.ConfigSet(msgspec.json.encode(self._config)))
+            self._send(feed.ConfigSet(msgspec.json.encode(self._config)))
 
     async def _shut_down(self, tasks: list[asyncio.Task[Any]]) -> None:
         """Stop what writes, then give the lease back, then end the brain."""
@@ -400,7 +487,8 @@ class IoProcess:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._link.close()
+        if self._link is not None:
+            await self._link.close()
         if self._brain is not None:
             try:
                 await asyncio.to_thread(self._brain.wait, 5)
@@ -420,10 +508,10 @@ class IoProcess:
             ready=self._ready,
             alive=self._alive,
             metrics=self._render_metrics,
-            snapshot=self._snapshot,
+            snapshot=self._snapshot if self._decides else None,
             state=self._state,
             access=Reviewer(self._client).status,
-            page=self._page.answer,
+            page=self._page.answer if self._page is not None else None,
         )
         await health.start()
         log.info("serving", address=health.address)
@@ -439,15 +527,15 @@ class IoProcess:
         return (False, f"cannot follow {', '.join(lost)}") if lost else (True, "ok")
 
     def _alive(self) -> tuple[bool, str]:
-        return self._pulse.words
+        return self._pulse.words if self._pulse is not None else (True, "ok")
 
     def _render_metrics(self) -> bytes:
         self._metrics.observe(
             cache=self._cache.sizes(),
             watches=self._watches.status(),
             backlog=self._writer.backlog(),
-            bind_depth=self._binder.depth,
-            open_requests=self._binder.open_requests,
+            bind_depth=self._bind_depth,
+            open_requests=self._open_requests,
             assumed=self._performer.assumed,
             pending=self._performer.pending(),
             queues=self._performer.queues(),
@@ -458,7 +546,7 @@ class IoProcess:
     async def _snapshot(self) -> bytes:
         waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._snapshot_waiters.append(waiter)
-        self._link.send(feed.SnapshotAsk())
+        self._send(feed.SnapshotAsk())
         async with asyncio.timeout(30):
             return await waiter
 
@@ -478,7 +566,7 @@ class IoProcess:
             objects=self._cache.sizes(),
             dialects=dict(self._cache.dialects),
             bad={f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
-            open_requests=self._binder.open_requests,
+            open_requests=self._open_requests,
             writes=self._writer.backlog(),
         )
 
@@ -491,7 +579,13 @@ class IoProcess:
             "objects": self._cache.sizes(),
             "dialects": dict(self._cache.dialects),
             "badObjects": {f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
-            "openBindRequests": self._binder.open_requests,
+            "openBindRequests": self._open_requests,
             "writes": self._writer.backlog(),
-            "grouping": self._grouping.problems or ({} if self._config.grouping.enabled else "off"),
+            "grouping": self._grouping_state(),
+            "components": sorted(one.value for one in self._components),
         }
+
+    def _grouping_state(self) -> dict[str, str] | str:
+        if self._grouping is None:
+            return "elsewhere"
+        return self._grouping.problems or ({} if self._config.grouping.enabled else "off")

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from scheduler.binder.adopting import adopt
 from scheduler.binder.pool import Alarms, LeaseLost
 from scheduler.binder.ports import Cache, Elector, Meter, Observer, Requests
 from scheduler.cluster.client import ApiError, RequestFailed
@@ -97,29 +98,10 @@ class Desk:
 
     async def adopt(self, request: BindRequest) -> bool:
         """Write our epoch into a request of an older one; False when it is gone or was taken by somebody else."""
-        wait = _FIRST_WAIT
-        while True:
-            self._guard()
-            try:
-                await self._requests.adopt(request, self._elector.epoch)
-                return True
-            except ApiError as error:
-                if error.status == 404:
-                    return False
-                log.warning("binder.adopt", request=request.name, error=str(error))
-            except RequestFailed as error:
-                log.warning("binder.adopt", request=request.name, error=str(error))
-            await asyncio.sleep(wait)
-            wait = min(_LAST_WAIT, wait * 2)
-            latest = self._cache.bind_request(request.name)
-            if latest is None or latest.uid != request.uid or latest.epoch > self._elector.epoch:
-                return False
-            if not latest.open:  # the old leader reported it before it died
-                self._keep(latest)
-                return False
-            if latest.epoch == self._elector.epoch:
-                return True
-            request = latest
+        taken = await adopt(self._requests, self._cache, request, self._elector.epoch, self._guard)
+        if isinstance(taken, BindRequest):
+            self._keep(taken)
+        return taken is True
 
     async def _report(self, request: BindRequest, phase: str, outcomes: tuple[GangOutcome, ...]) -> None:
         self._observer("before-status", request)

@@ -24,6 +24,7 @@ from typing import Any
 import structlog
 
 from scheduler.binder import answers
+from scheduler.binder.arrivals import Arrivals, Epoch
 from scheduler.binder.awaiting import Awaiting, barred_members
 from scheduler.binder.causes import MALFORMED, POD_GONE
 from scheduler.binder.check import NODE_GONE, bad_victim, check, recheck
@@ -111,8 +112,10 @@ class Binder:
         words: Words | None = None,
         covered: Callable[[Pod], bool] = no_budgets,
         told: Callable[[BindRequest, Place, Victim], None] = tell_nobody,
+        deciding: Epoch | None = None,
     ) -> None:
-        """Set it up. `covered`: whether a disruption budget covers a pod; `told`: hears of each accepted eviction."""
+        """Set it up. `covered`: whether a disruption budget covers a pod; `told`: hears of each accepted eviction;
+        `deciding`: where another process decides, what reads the epoch with which it does."""
         self._cache = cache
         self._elector = elector
         self._settings = settings or Settings()
@@ -123,6 +126,7 @@ class Binder:
         self._words = words
         self._covered = covered
         self._told = told
+        self._arrivals = Arrivals(deciding, self._begin_late, clock) if deciding is not None else None
         self._ledger = Ledger()
         self._alarms = Alarms(clock)
         self._pool = Pool(
@@ -171,6 +175,8 @@ class Binder:
             for request in sorted(found, key=lambda request: (request.created, request.name)):
                 self._admit(request, found=True)
             self._desk.start()
+            if self._arrivals is not None:
+                self._spawn(self._arrivals.run())
             self._pool.kick()
             await self._fatal
         finally:
@@ -218,8 +224,14 @@ class Binder:
         if known is not None:
             self._withdraw(known)
         if not self._desk.is_new(request):
-            return
-        fencing = fence(request.epoch, self._elector.epoch, found=found)
+            if self._arrivals is not None:
+                self._arrivals.gone(request.name)
+        elif self._arrivals is not None:
+            self._arrivals.came(request, found=found)
+        else:
+            self._begin(request, fence(request.epoch, self._elector.epoch, found=found), found)
+
+    def _begin(self, request: BindRequest, fencing: Fencing, found: bool) -> None:
         if fencing is Fencing.LEAVE:
             log.warning("binder.newer-epoch", request=request.name, epoch=request.epoch, ours=self._elector.epoch)
             self._meter.count("bind_requests_left")
@@ -245,6 +257,10 @@ class Binder:
             self._spawn(self._adopt(run))
         else:
             self._waiting.extend((run, index) for index in range(len(run.records)))
+
+    def _begin_late(self, request: BindRequest, fencing: Fencing, half: bool) -> None:
+        self._begin(request, fencing, half)
+        self._pool.kick()
 
     async def _adopt(self, run: Run) -> None:
         if not await self._desk.adopt(run.request):
@@ -316,6 +332,8 @@ class Binder:
                 known = self._runs.get(event.name)
                 if known is not None:
                     self._withdraw(known)
+                if self._arrivals is not None:
+                    self._arrivals.gone(event.name)
                 self._desk.gone(event.name)
         now = self._clock()
         for run, gang, there, gone in on.values():

@@ -38,6 +38,7 @@ from scheduler.cli.options import (
     ToldOption,
     Watch,
 )
+from scheduler.model.components import Component
 
 if TYPE_CHECKING:
     from scheduler.cli.picture import Source
@@ -75,6 +76,9 @@ def run(
     health_address: Annotated[
         str | None, typer.Option("--health-address", help="HOST:PORT of health, metrics and debug; port 0 = any.")
     ] = None,
+    only: Annotated[
+        list[Component] | None, typer.Option("--only", help="Run this component only, by a lease of its own; repeat.")
+    ] = None,
 ) -> None:
     """Run the scheduler until it is stopped."""
     from scheduler.app import RunOptions, run_scheduler
@@ -91,6 +95,7 @@ def run(
                 namespace=namespace,
                 session_period=session_period,
                 health_address=health_address,
+                only=tuple(one.value for one in only or ()),
             )
         )
     )

@@ -31,6 +31,10 @@ _JITTER = 1.2
 _LOOKS = 4
 """How often a candidate looks in one retry period: a lease counts from when its renewal is seen, and one that was given
 back is free at once."""
+_EARLY = 0.75
+"""Retry periods by which a lease counts as free before it ends: a renewal is seen up to a look late, and whoever takes
+over still has to begin, so that all of it fits into the lease. A leader stops at its own, earlier deadline; of the time
+between the two no more than half is given away."""
 
 
 class LeadershipLost(Exception):
@@ -178,10 +182,19 @@ class Elector:
             return await self._take(msgspec.json.decode(body), transitions, again=True)
         if self._observed[0] != lease.metadata.resource_version:
             self._observed = (lease.metadata.resource_version, self._clock())
-        self._free_at = self._observed[1] + (spec.lease_duration_seconds or self._duration) if self.holder else 0.0
+        self._free_at = self._observed[1] + self._good_for(spec.lease_duration_seconds) if self.holder else 0.0
         if self._clock() < self._free_at:
             return False
         return await self._take(msgspec.json.decode(body), transitions)
+
+    def _good_for(self, seconds: int | None) -> float:
+        """Return for how many seconds somebody else's renewal counts, from when it was seen."""
+        if seconds is None or seconds != self._seconds():
+            return seconds or self._duration  # when such a leader stops is not known: it has other settings
+        return seconds - min(_EARLY * self._retry, (self._duration - self._deadline) / 2)
+
+    def _seconds(self) -> int:
+        return max(1, math.ceil(self._duration))
 
     async def _take(self, lease: dict[str, Any] | None, transitions: int, *, again: bool = False) -> bool:
         epoch = transitions if again else max(transitions, self._floor()) + 1
@@ -306,7 +319,7 @@ class Elector:
         }
         spec = {
             "holderIdentity": holder,
-            "leaseDurationSeconds": max(1, math.ceil(self._duration)) if holder else 1,
+            "leaseDurationSeconds": self._seconds() if holder else 1,
             "acquireTime": acquired,
             "renewTime": renewed,
             "leaseTransitions": epoch,

@@ -92,7 +92,8 @@ class Grouping:
     """See the module. A sink for pods and, by `owners` and `jobs`, for what stands above them; `run` until cancelled.
 
     following: how a kind is read. may_write: whether this process leads. tell: hears of an owner that has no object for
-    its gang, the scheduler that its pods ask for, and why.
+    its gang, the scheduler that its pods ask for, and why. decides: where another process writes the groups, whether
+    this one leads the sessions; it waits for each group, and goes on without its object where none is made in time.
     """
 
     def __init__(
@@ -105,12 +106,15 @@ class Grouping:
         may_write: Callable[[], bool],
         meter: Meter,
         tell: Callable[[Owner, str, str], None] = lambda *_: None,
+        decides: Callable[[], bool] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.kinds = tuple(kinds)
         self.kin = Kin(client, self.kinds, following)
         self._cache, self._client, self._meter, self._clock = cache, client, meter, clock
         self._following, self._may_write, self._tell = following, may_write, tell
+        self._written_elsewhere = decides is not None
+        self._decides = decides or may_write
         self._raw: dict[str, tuple[Pod, Shape]] = {}
         self._of: dict[str, str] = {}
         self._gangs: dict[str, _Gang] = {}
@@ -120,6 +124,8 @@ class Grouping:
         self._waits_for: dict[str, str] = {}
         self._held: dict[str, float] = {}
         self._dirty: dict[str, None] = {}
+        self._missing: dict[str, float] = {}
+        """By owner: since when the group is missing that another process is to make."""
         self._failures: dict[str, tuple[int, float]] = {}
         """By owner: how often in a row it could not be written, and before when it is not tried again."""
         self._wake = asyncio.Event()
@@ -177,7 +183,9 @@ class Grouping:
             shown = self._as_member(pod, gang)
             if shown.group and shown.group not in self._cache.groups.by_key:
                 self._mark(gang.owner.uid)
-                if self._may_write() and not gang.gone and self._hold(pod):
+                if self._written_elsewhere:
+                    self._missing.setdefault(gang.owner.uid, self._clock())
+                if self._decides() and not gang.gone and self._hold(pod):
                     return
         self._held.pop(uid, None)
         self._cache.pods.put((shown, shape))
@@ -276,6 +284,7 @@ class Grouping:
         for event in events:
             if isinstance(event, feed.GroupSet) and event.group.dialect == "muster":
                 key = event.group.key
+                self._is_made(event.group)
                 if event.group.made_for and self._led:
                     self._mark(event.group.made_for)
             elif isinstance(event, feed.GroupGone):
@@ -286,6 +295,12 @@ class Grouping:
             if owner is not None:
                 self._mark(owner)
                 asyncio.get_running_loop().call_soon(self._show_all, owner)
+
+    def _is_made(self, group: PodGroup) -> None:
+        self._missing.pop(group.made_for, None)
+        gang = self._gangs.get(group.made_for)
+        if self._written_elsewhere and gang is not None:
+            gang.virtual = ""
 
     # -- groups out -----------------------------------------------------------------------------------------------
 
@@ -312,7 +327,7 @@ class Grouping:
     async def run(self) -> None:
         """Read what is missing, write what is due, let go of what was held too long."""
         while True:
-            await woken(self._wake, TICK if self._held or self._asks or self._dirty else None)
+            await woken(self._wake, TICK if self._held or self._asks or self._dirty or self._missing else None)
             await self.step()
 
     async def step(self) -> None:
@@ -348,10 +363,24 @@ class Grouping:
             if uid in self._raw:
                 self._show(uid)
             self._held.pop(uid, None)
+        for owner in [uid for uid, since in self._missing.items() if now - since >= HOLD]:
+            if owner not in self._gangs or self._decides():
+                del self._missing[owner]
+                self._do_without_object(owner)
+
+    def _do_without_object(self, owner: str) -> None:
+        """Let a gang start whole without an object where another process should have made one, and has not."""
+        gang = self._gangs.get(owner)
+        if gang is not None and not gang.virtual and self._made(owner) is None:
+            gang.virtual = f"no PodGroup was made for it within {HOLD:g} s: does the controllers' process run?"
+            log.warning("group_missing", owner=gang.owner.title, problem=gang.virtual)
+            self._show_all(owner)
 
     async def _write(self, now: float) -> None:
         if not self._may_write():
             if not self._led:
+                for uid in self._dirty:
+                    self._forget_idle(uid)
                 self._dirty.clear()  # `lead` marks everything
             return
         due = [uid for uid in self._dirty if self._failures.get(uid, (0, now))[1] <= now]
@@ -385,7 +414,12 @@ class Grouping:
             self._failures.pop(uid, None)
         except RequestFailed as error:
             self._failed(uid, gang, error)
-        if gang is not None and not gang.pods and (owner is None or group is None):
+        self._forget_idle(uid)
+
+    def _forget_idle(self, uid: str) -> None:
+        """Forget a gang of which nothing is left."""
+        gang = self._gangs.get(uid)
+        if gang is not None and not gang.pods and (uid not in self.kin.owners or self._made(uid) is None):
             self._gangs.pop(uid, None)
             self._failures.pop(uid, None)
             self._key_of.pop(f"muster/{gang.owner.namespace}/{group_name(gang.owner.reference)}", None)

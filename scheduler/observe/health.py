@@ -17,6 +17,7 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -76,7 +77,7 @@ class Health:
         ready: Check,
         alive: Check,
         metrics: Callable[[], bytes],
-        snapshot: Callable[[], Awaitable[bytes]],
+        snapshot: Callable[[], Awaitable[bytes]] | None,
         state: Callable[[], dict[str, Any]],
         access: Access,
         page: Page | None = None,
@@ -85,16 +86,16 @@ class Health:
         self._access, self._page = access, page
         self._ready, self._alive = ready, alive
         self._metrics = metrics
-        self._snapshot = snapshot
         self._state = state
         self._one_at_a_time = asyncio.Lock()
         self._paths: dict[str, Callable[[], Awaitable[Reply]]] = {
             "/healthz": lambda: _checked(self._alive),
             "/readyz": lambda: _checked(self._ready),
             "/metrics": self._give_metrics,
-            "/debug/snapshot": self._give_snapshot,
             "/debug/state": self._give_state,
         }
+        if snapshot is not None:
+            self._paths["/debug/snapshot"] = partial(self._give_snapshot, snapshot)
         self._server: asyncio.Server | None = None
         self._callers: set[asyncio.Task[Any]] = set()
 
@@ -213,10 +214,10 @@ class Health:
     async def _give_metrics(self) -> Reply:
         return Reply(200, self._metrics(), CONTENT_TYPE_LATEST)
 
-    async def _give_snapshot(self) -> Reply:
+    async def _give_snapshot(self, snapshot: Callable[[], Awaitable[bytes]]) -> Reply:
         async with self._one_at_a_time:
             try:
-                data = await self._snapshot()
+                data = await snapshot()
             except TimeoutError:
                 return Reply(504, b"the brain did not answer in time\n")
         name = 'Content-Disposition: attachment; filename="muster-snapshot"\r\n'

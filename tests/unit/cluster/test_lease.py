@@ -106,7 +106,7 @@ async def test_a_candidate_looks_often_and_at_the_latest_when_the_lease_is_free(
         assert await first.try_acquire()
         assert not await second.try_acquire()
         assert 0.5 <= second.pause() <= 0.6, "a quarter of the retry period, and a little"
-        clock.now += 14.9
+        clock.now += 13.4
         assert not await second.try_acquire()
         assert second.pause() == pytest.approx(0.1)
         clock.now += second.pause()
@@ -115,6 +115,34 @@ async def test_a_candidate_looks_often_and_at_the_latest_when_the_lease_is_free(
         assert not first.may_write()
         third = elector(client, "c", clock)
         assert third.pause() >= 0.5, "nothing is known yet"
+
+
+async def test_a_lease_counts_as_free_early_enough_to_take_over_within_it_and_later_than_its_leader_stops() -> None:
+    async with lease_server() as (state, client):
+        clock = Clock()
+        short = {"lease_duration": 3.0, "renew_deadline": 2.5, "retry_period": 1.0}
+        for options, free in (({}, 13.5), (short, 2.75)):
+            first, second = elector(client, "a", clock, **options), elector(client, "b", clock, **options)
+            assert await first.try_acquire()
+            assert not await second.try_acquire()
+            clock.now += free - 0.01
+            assert not first.may_write() and not await second.try_acquire()
+            clock.now += 0.02
+            assert await second.try_acquire()
+            state.lease = None
+
+
+async def test_a_lease_of_other_settings_is_waited_for_in_full() -> None:
+    async with lease_server() as (_, client):
+        clock = Clock()
+        first = elector(client, "a", clock, lease_duration=30.0, renew_deadline=29.0)
+        second = elector(client, "b", clock)
+        assert await first.try_acquire()
+        assert not await second.try_acquire()
+        clock.now += 29.9
+        assert not await second.try_acquire()
+        clock.now += 0.2
+        assert await second.try_acquire()
 
 
 async def test_the_first_candidate_creates_the_lease_and_leads_with_the_first_epoch() -> None:
@@ -130,7 +158,7 @@ async def test_the_first_candidate_creates_the_lease_and_leads_with_the_first_ep
     assert spec["renewTime"] == spec["acquireTime"]
 
 
-async def test_a_second_candidate_waits_a_whole_lease_after_the_last_change_that_it_saw() -> None:
+async def test_a_second_candidate_counts_the_lease_from_the_last_change_that_it_saw() -> None:
     clock = Clock()
     async with lease_server() as (server, client):
         first, second = elector(client, "a", clock), elector(client, "b", clock)
@@ -141,7 +169,7 @@ async def test_a_second_candidate_waits_a_whole_lease_after_the_last_change_that
         assert await first.renew()
         clock.now += 9
         assert not await second.try_acquire()  # sees the renewal only now
-        clock.now += 14.9
+        clock.now += 13.4
         assert not await second.try_acquire()
         clock.now += 0.2
         assert not first.may_write()

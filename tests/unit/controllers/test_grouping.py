@@ -65,8 +65,10 @@ class World:
         leads: bool = True,
         states: dict[str, Following] | None = None,
         kinds: tuple[owners.OwnerKind, ...] = owners.KINDS,
+        decides: bool | None = None,
     ) -> None:
         self.now, self.leads, self.states = 100.0, leads, states or {}
+        self.decides = decides
         self.cache, self.server, self.meter = Cache(), Server(), Meter()
         self.told: list[tuple[str, str, str]] = []
         self.grouping = Grouping(
@@ -78,6 +80,7 @@ class World:
             meter=self.meter,
             tell=lambda owner, scheduler, why: self.told.append((owner.title, scheduler, why)),
             clock=lambda: self.now,
+            decides=None if decides is None else lambda: bool(self.decides),
         )
         self.cache.subscribe(self.grouping.watch)
         if leads:
@@ -569,5 +572,64 @@ def test_a_group_keeps_its_members_and_its_number_while_its_owner_cannot_be_read
         await world.turn()
         assert world.shown() == {"p1": KEY, "p2": KEY}
         assert not any(pod.problems for pod in world.cache.pods.pods.values())
+
+    asyncio.run(story())
+
+
+def test_where_another_process_writes_groups_pods_wait_for_theirs() -> None:
+    async def story() -> None:
+        world = World(leads=False, decides=True)
+        world.owner(RAY, 3)
+        world.pod("p1", RAY)
+        await world.turn(3)
+        assert (world.shown(), world.server.wrote) == ({}, [])
+        world.group(RAY)
+        await world.turn()
+        assert world.shown() == {"p1": KEY}
+        assert world.server.wrote == []
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("led_late", [False, True])
+def test_a_gang_starts_whole_without_an_object_where_nobody_makes_one_in_time(led_late: bool) -> None:
+    async def story() -> None:
+        world = World(leads=False, decides=not led_late)
+        world.owner(RAY, 2)
+        world.pod("p1", RAY)
+        world.pod("p2", RAY)
+        await world.turn()
+        assert world.shown() == ({"p1": KEY, "p2": KEY} if led_late else {})
+        world.now += grouping.HOLD - 1
+        world.decides = True
+        await world.turn(2)
+        world.now += 2
+        await world.turn(2)
+        assert world.shown() == {"p1": "owner/ray-uid/2", "p2": "owner/ray-uid/2"}
+        assert "controllers" in world.grouping.problems["RayCluster a/rc"]
+        world.group(RAY, 2)  # the other process is back
+        await world.turn(2)
+        assert world.shown() == {"p1": KEY, "p2": KEY}
+        assert world.grouping.problems == {}
+        assert world.server.wrote == []
+
+    asyncio.run(story())
+
+
+def test_gangs_that_are_gone_are_forgotten_also_where_another_process_writes() -> None:
+    async def story() -> None:
+        world = World(leads=False, decides=True)
+        for number in range(3):
+            reference = Reference("ray.io/v1", "RayCluster", f"rc{number}", f"u{number}")
+            world.owner(reference, 2)
+            world.pod(f"p{number}", reference)
+            await world.turn()
+            world.grouping.drop(f"p{number}")
+            world.grouping.lost_owner(f"u{number}")
+            await world.turn()
+        assert not world.grouping._gangs
+        world.now += grouping.HOLD + 1
+        await world.turn()
+        assert not world.grouping._missing
 
     asyncio.run(story())
