@@ -2,25 +2,25 @@
 {{- .Release.Name | trunc 53 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* The processes: one of all parts, whose name is "", or one for each part. */}}
-{{- define "muster.parts" -}}
-{{- $parts := list "" -}}
+{{/* The processes: one of all components, whose name is "", or one for each component. */}}
+{{- define "muster.components" -}}
+{{- $components := list "" -}}
 {{- if .Values.split.enabled -}}
 {{- if not (dig "leaderElection" "leaderElect" true .Values.config) -}}
-{{- fail "split.enabled: the parts know of each other by their leases; remove config.leaderElection.leaderElect" -}}
+{{- fail "split.enabled: the components know of each other by their leases; remove config.leaderElection.leaderElect" -}}
 {{- end -}}
-{{- $parts = list "scheduler" "binder" "controllers" -}}
+{{- $components = list "scheduler" "binder" "controllers" -}}
 {{- end -}}
-{{- $parts | toYaml -}}
+{{- $components | toYaml -}}
 {{- end -}}
 
-{{/* From here on the context may have a `part`, where what is made belongs to the process of one part. */}}
+{{/* From here on the context may have a `component`, where what is made belongs to the process of one component. */}}
 {{- define "muster.process" -}}
-{{- list (include "muster.name" .) (get . "part") | compact | join "-" -}}
+{{- list (include "muster.name" .) (get . "component") | compact | join "-" -}}
 {{- end -}}
 
 {{- define "muster.account" -}}
-{{- list (default (include "muster.name" .) .Values.serviceAccount.name) (get . "part") | compact | join "-" -}}
+{{- list (default (include "muster.name" .) .Values.serviceAccount.name) (get . "component") | compact | join "-" -}}
 {{- end -}}
 
 {{/* All processes of the release. */}}
@@ -32,7 +32,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* Those of one Deployment. */}}
 {{- define "muster.replicas" -}}
 {{ include "muster.selector" . }}
-{{- with get . "part" }}
+{{- with get . "component" }}
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end -}}
@@ -40,7 +40,7 @@ app.kubernetes.io/component: {{ . }}
 {{- define "muster.labels" -}}
 {{ include "muster.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/component: {{ get . "part" | default "scheduler" }}
+app.kubernetes.io/component: {{ get . "component" | default "scheduler" }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
@@ -54,7 +54,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 
 {{/* The lease's name is that of the configuration, so that the right to it fits; a binder's and the controllers' of
-their own is this one with their part. */}}
+their own is this one with their component. */}}
 {{- define "muster.lease" -}}
 {{- dig "leaderElection" "name" "muster" .Values.config -}}
 {{- end -}}
@@ -87,7 +87,7 @@ their own is this one with their part. */}}
 
 {{- define "muster.resources" -}}
 {{- $own := dict -}}
-{{- with get . "part" -}}
+{{- with get . "component" -}}
 {{- $own = (get $.Values.split .).resources -}}
 {{- end -}}
 {{- $own | default .Values.resources | toYaml -}}
