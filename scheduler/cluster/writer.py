@@ -3,7 +3,9 @@
 Decided here: which write goes first (bind requests, one status a group, conditions of pods, events), how many of each
 are in flight, what is written again after a failure, and which events are not written at all. Must not know what a
 write says. Invariants: the fence is asked right before each attempt; of several writes under one key only the latest
-is made, and never two at once; nothing is written that was just written.
+is made, and never two at once; nothing is written that was just written. What was offered together, as the conditions
+of a gang's members are, is written together: the one that has to be repeated or waited for its turn goes before what
+was offered later.
 
 A write builds its request at the last moment, from what is known then, and builds none when there is nothing left to
 say. While more urgent work is waiting (`pressed`), the lesser kinds go on one by one.
@@ -288,10 +290,11 @@ class Writer:
         else:
             self._next[write.key] = write
 
-    def _queue(self, entry: _Entry) -> None:
+    def _queue(self, entry: _Entry, *, first: bool = False) -> None:
         self._quiet.clear()
         self._queued[entry.write.key] = entry
-        self._lanes[entry.write.worth].queue.append(entry)
+        queue = self._lanes[entry.write.worth].queue
+        (queue.appendleft if first else queue.append)(entry)
         self._pump()
 
     def _pump(self) -> None:
@@ -335,7 +338,7 @@ class Writer:
             if following is not None:
                 if delay is not None:
                     result = Result.REPLACED
-                self._queue(_Entry(following, self._clock()))
+                self._queue(_Entry(following, self._clock()), first=True)
             elif delay is not None:
                 self._later(entry, delay)
             if delay is None or following is not None:
@@ -353,7 +356,7 @@ class Writer:
 
         def due() -> None:
             self._timers.discard(timer)
-            self._lanes[entry.write.worth].queue.append(entry)
+            self._lanes[entry.write.worth].queue.appendleft(entry)
             self._pump()
 
         timer = loop.call_later(delay, due)

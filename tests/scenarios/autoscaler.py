@@ -3,7 +3,9 @@
 Decided here: which pods it works for (unbound, alive, PodScheduled False with the reason Unschedulable, no
 nominatedNodeName, old enough), and how many nodes it adds: it first puts pods on what is free, each by itself, since it
 knows no gangs, and makes nodes of one template for the rest. Every change of a pod is watched, so that a condition that
-comes and goes is seen, however short. Knows neither Muster nor its objects.
+comes and goes is seen, however short. The conditions of a gang are several writes, so a look between them sees a part
+of it, as that of a real one does: what counts is a part that is still one at a second look, `SCAN` later. Knows neither
+Muster nor its objects.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from scheduler.model.quantity import parse_quantity
 from tests.controlplane.rest import Rest, resource_path
 
 Json = dict[str, Any]
-PERIOD, SETTLE = 0.3, 1.0
+PERIOD, SETTLE, SCAN = 0.3, 1.0, 1.0
+"""Seconds between looks; that a pod asks before nodes are added for it; from a look at a part to the second one."""
 KEYS = {"template", "most", "at_once"}
 
 
@@ -37,8 +40,8 @@ class Autoscaler:
         self.added = 0
         self.changes: dict[str, int] = {}
         """Pod -> how often it began or ceased to ask while it waited."""
-        self.seen: list[tuple[frozenset[str], frozenset[str]]] = []
-        """For which pods it worked at each look, and which had a node then: a gang is bound one by one."""
+        self._seen: list[tuple[float, frozenset[str], frozenset[str]]] = []
+        """Each look: when, for which pods it worked, and which had a node then: a gang is bound one by one."""
         self._rest, self._namespace, self._asks, self._add = rest, namespace, asks, add
         self._template, self._most, self._at_once = spec["template"], spec.get("most", 8), spec.get("at_once", 8)
         self._looked = 0.0
@@ -51,6 +54,19 @@ class Autoscaler:
     def stop(self) -> None:
         """End it; its watch ends with the pods' namespace or by itself."""
         self._ended = True
+
+    def parts(self, names: set[str]) -> set[int]:
+        """For how many of these pods it worked while it did not for the others, at a look and all through a scan."""
+        found, since = set[int](), None
+        for now, asking, placed in self._seen:
+            number = len(names & asking)
+            if names & placed or number in (0, len(names)):
+                since = None
+                continue
+            since = now if since is None else since
+            if now - since >= SCAN:
+                found.add(number)
+        return found
 
     def _watch(self) -> None:
         for event in self._rest.watch(self._pods, timeout=120.0):
@@ -75,7 +91,7 @@ class Autoscaler:
             self._first.setdefault(pod["metadata"]["uid"], now)
         old = [pod for pod in asking if now - self._first[pod["metadata"]["uid"]] >= SETTLE]
         placed = (pod["metadata"]["name"] for pod in pods if pod["spec"].get("nodeName"))
-        self.seen.append((frozenset(pod["metadata"]["name"] for pod in old), frozenset(placed)))
+        self._seen.append((now, frozenset(pod["metadata"]["name"] for pod in old), frozenset(placed)))
         for _ in range(min(self._at_once, self._needed(old, everyone), self._most - self.added)):
             name = f"{self._template.get('name', 'added')}-{self.added}"
             self._add({**self._template, "name": name})

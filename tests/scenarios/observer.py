@@ -298,7 +298,7 @@ class Observer:
             wrong = {name: scaler.changes[name] for name in sorted(names) if scaler.changes.get(name, 0) > 1}
             if wrong:
                 problems.append(f"{selection}: changed their minds about nodes {wrong}")
-            parts = {len(names & asking) for asking, placed in scaler.seen if not names & placed} - {0, len(names)}
+            parts = scaler.parts(names)
             if parts or not names:
                 problems.append(f"{selection}: of {len(names)} the autoscaler saw {sorted(parts)}")
         return problems

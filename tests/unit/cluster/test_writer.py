@@ -296,6 +296,34 @@ async def test_a_conflict_is_built_again_from_what_is_known_then(case: Case):
     assert case.server.sent == ["a1", "a2"]
 
 
+@pytest.mark.parametrize("case", [ONE_BY_ONE], indirect=True)
+async def test_what_has_to_be_repeated_or_followed_goes_before_what_was_offered_later(case: Case):
+    case.server.gate.clear()
+    case.server.answers = [lambda _: status(409, "Conflict")]
+    case.offer("old", w.Worth.CONDITION, "a0")
+    await case.arrived(1)
+    case.offer("a0", w.Worth.CONDITION, "a0")
+    case.offer("b0", w.Worth.CONDITION, "b0")
+    case.server.gate.set()
+    await case.idle()
+    assert case.server.sent == ["old", "a0", "b0"]
+
+    def held() -> w.Request:
+        case.server.gate.clear()
+        return w.Request("/objects/d0", {"say": "d0"})
+
+    case.server.answers = [lambda _: status(409, "Conflict")]
+    case.offer("c0", w.Worth.CONDITION, "c0")
+    case.offer("d0", w.Worth.CONDITION, "d0", build=held)
+    case.offer("e0", w.Worth.CONDITION, "e0")
+    await case.arrived(5)
+    while case.writer._timers:
+        await asyncio.sleep(0.005)
+    case.server.gate.set()
+    await case.idle()
+    assert case.server.sent[3:] == ["c0", "d0", "c0", "e0"]
+
+
 async def test_endless_conflicts_end(case: Case):
     case.server.answers = [lambda _: status(409, "Conflict")] * 50
     case.offer("a")
