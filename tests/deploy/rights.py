@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,17 +49,40 @@ def _documents() -> list[Json]:
     return [one for one in yaml.safe_load_all(_FILE.read_text()) if one]
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Grant:
+    """A right where it holds: in a namespace, or everywhere (""); on the object of this name, or on all ("")."""
+
+    right: Right
+    namespace: str = ""
+    name: str = ""
+
+
+def held(documents: Iterable[Json]) -> dict[str, set[Grant]]:
+    """Return what the accounts have by the roles that are bound to them, by account."""
+    found: dict[str, set[Grant]] = {}
+    written = list(documents)
+    rules = {(one["kind"], one["metadata"]["name"]): one["rules"] for one in written if "rules" in one}
+    for binding in written:
+        if not binding["kind"].endswith("Binding"):
+            continue
+        role = binding["roleRef"]
+        grants = {
+            Grant(Right(verb, group, resource), binding["metadata"].get("namespace", ""), name)
+            for rule in rules[role["kind"], role["name"]]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+            for name in rule.get("resourceNames", [""])
+        }
+        for subject in binding["subjects"]:
+            found.setdefault(subject["name"], set()).update(grants)
+    return found
+
+
 def granted() -> list[Right]:
-    """Return every right that config/rbac gives."""
-    found = {
-        Right(verb, group, resource)
-        for document in _documents()
-        for rule in document.get("rules", ())
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    return sorted(found)
+    """Return every right that config/rbac gives the account of one process."""
+    return sorted({one.right for one in held(_documents())["muster"]})
 
 
 def _without(rules: list[Json], right: Right) -> list[Json]:

@@ -17,6 +17,7 @@ from scheduler.dialects.registry import DIALECTS
 from scheduler.io_process import _FIXED
 from tests.controlplane.cluster import ControlPlane
 from tests.deploy import helm
+from tests.deploy.rights import held
 
 Json = dict[str, Any]
 ROOT = helm.ROOT
@@ -46,8 +47,8 @@ def test_the_mounted_configuration_is_one_that_muster_reads():
     read = load_configuration(None, content=text.encode())
     assert read.scheduler_names == ("volcano", "muster")
     assert (read.namespace, read.health_address, read.session_period) == ("gang", "0.0.0.0:9090", 2.0)
-    lease = [rule for rule in made["Role", "muster"]["rules"] if "resourceNames" in rule]
-    assert [rule["resourceNames"] for rule in lease] == [["other"]]
+    lease = made["Role", "muster-lease"]["rules"]
+    assert [rule["resourceNames"] for rule in lease] == [["other"], ["other-binder"]]
 
 
 def digest(*values: str) -> str:
@@ -93,6 +94,9 @@ def test_the_environment_is_given_to_the_process():
         ("priorityClass.create=true", "priorityClass"),
         ('podLabels={"app.kubernetes.io/name":"other"}', "podLabels"),
         ('extraArgs=["--health-address=0.0.0.0:9"]', "extraArgs"),
+        ('extraArgs=["--only=binder"]', "extraArgs"),
+        ('split.enabled="yes"', "split"),
+        ('split.binders={"resources":{}}', "binders"),
     ],
 )
 def test_a_wrong_value_is_refused_by_name(value: str, named: str):
@@ -111,10 +115,8 @@ def test_the_schema_knows_the_keys_of_a_configuration():
 
 
 def test_the_rights_are_those_of_config_rbac():
-    written = objects((ROOT / "config" / "rbac" / "muster.yaml").read_text())
-    made = objects(helm.template())
-    assert made["ClusterRole", "muster-system:muster"]["rules"] == written["ClusterRole", "muster"]["rules"]
-    assert made["Role", "muster"]["rules"] == written["Role", "muster"]["rules"]
+    made, written = helm.template(), (ROOT / "config" / "rbac" / "muster.yaml").read_text()
+    assert held(objects(made).values()) == held(objects(written).values())
 
 
 @pytest.mark.parametrize(("name", "joined"), [("viewer", ["view"]), ("editor", ["edit", "admin"])])
@@ -127,15 +129,14 @@ def test_who_may_view_or_edit_a_namespace_may_so_with_the_groups_of_every_api_in
 
 
 def test_owners_may_be_read_only_where_their_pods_are_grouped():
-    written = objects((ROOT / "config" / "rbac" / "muster.yaml").read_text())
-    name = "muster-system:muster-owners"
     made = objects(helm.template())
-    assert made["ClusterRole", name]["rules"] == written["ClusterRole", "muster-owners"]["rules"]
-    assert made["ClusterRoleBinding", name]["roleRef"]["name"] == name
     off = objects(helm.template('config.grouping={"enabled":false}'))
-    assert made.keys() - off.keys() == {("ClusterRole", name), ("ClusterRoleBinding", name)}
-    groups = {group for rule in off["ClusterRole", "muster-system:muster"]["rules"] for group in rule["apiGroups"]}
-    assert groups.isdisjoint({kind.group for kind in KINDS})
+    roles = {f"muster-system:muster-{name}" for name in ("owners", "groups")}
+    assert made.keys() - off.keys() == {
+        (kind, name) for kind in ("ClusterRole", "ClusterRoleBinding") for name in roles
+    }
+    left = {one.right.group for one in held(off.values())["muster"]}
+    assert left.isdisjoint({kind.group for kind in KINDS})
     on = objects(helm.template('config.grouping={"enabled":true}'))
     assert on.keys() == made.keys()
 

@@ -31,7 +31,7 @@ STORY = """
   - nodes: [{name: rights2, gpu: 2}]
   - expect: {bound: {gang:rc: 3}, count: {podgroups.scheduling.muster.sh: 0}}
 """
-ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/muster-owners"
+ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/muster-groups"
 
 
 @pytest.mark.real

@@ -192,4 +192,3 @@ def test_the_runtime_of_a_train_job_decides_and_other_kinds_are_not_of_this_modu
         made("TrainJob", {"runtimeRef": {"name": "torch"}}, "trainer.kubeflow.org/v1alpha1")
     assert workload_of(body("Queue", {}, "scheduling.muster.sh/v1alpha1")) is None
     assert workload_of(body("JobFlow", {}, "flow.volcano.sh/v1alpha1")) is None
-/root/.pyenv/libexec/pyenv-hooks: line 24: enable: cannot open shared object /root/.pyenv/libexec/pyenv-realpath.dylib: /root/.pyenv/libexec/pyenv-realpath.dylib: cannot open shared object file: No such file or directory

@@ -2,19 +2,45 @@
 {{- .Release.Name | trunc 53 | trimSuffix "-" -}}
 {{- end -}}
 
-{{- define "muster.account" -}}
-{{- default (include "muster.name" .) .Values.serviceAccount.name -}}
+{{/* The processes: one of all components, whose name is "", or one for each component. */}}
+{{- define "muster.components" -}}
+{{- $components := list "" -}}
+{{- if .Values.split.enabled -}}
+{{- if not (dig "leaderElection" "leaderElect" true .Values.config) -}}
+{{- fail "split.enabled: the components know of each other by their leases; remove config.leaderElection.leaderElect" -}}
+{{- end -}}
+{{- $components = list "scheduler" "binder" "controllers" -}}
+{{- end -}}
+{{- $components | toYaml -}}
 {{- end -}}
 
+{{/* From here on the context may have a `component`, where what is made belongs to the process of one component. */}}
+{{- define "muster.process" -}}
+{{- list (include "muster.name" .) (get . "component") | compact | join "-" -}}
+{{- end -}}
+
+{{- define "muster.account" -}}
+{{- list (default (include "muster.name" .) .Values.serviceAccount.name) (get . "component") | compact | join "-" -}}
+{{- end -}}
+
+{{/* All processes of the release. */}}
 {{- define "muster.selector" -}}
 app.kubernetes.io/name: muster
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
+{{/* Those of one Deployment. */}}
+{{- define "muster.replicas" -}}
+{{ include "muster.selector" . }}
+{{- with get . "component" }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- end -}}
+
 {{- define "muster.labels" -}}
 {{ include "muster.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/component: scheduler
+app.kubernetes.io/component: {{ get . "component" | default "scheduler" }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
@@ -27,7 +53,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end -}}
 
-{{/* The lease's name is that of the configuration, so that the right to it fits. */}}
+{{/* The lease's name is that of the configuration, so that the right to it fits; a binder's and the controllers' of
+their own is this one with their component. */}}
 {{- define "muster.lease" -}}
 {{- dig "leaderElection" "name" "muster" .Values.config -}}
 {{- end -}}
@@ -56,4 +83,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- fail (printf "namespace %s has Muster already, as release %s; another one needs a namespace of its own" $.Release.Namespace (get $labels "app.kubernetes.io/instance")) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- define "muster.resources" -}}
+{{- $own := dict -}}
+{{- with get . "component" -}}
+{{- $own = (get $.Values.split .).resources -}}
+{{- end -}}
+{{- $own | default .Values.resources | toYaml -}}
 {{- end -}}
