@@ -114,12 +114,13 @@ def group_state(
     held: Verdict | None = None,
     foreign: int = 0,
     before: GroupState | None = None,
+    kept_queue: str = "",
 ) -> GroupState | None:
     """Return the state of a group, or None for a group of one with nothing left to decide.
 
     assumed: pod uid -> (node, source). ran: uids of groups that once reached their minimum. before: its last state, to
-    know where members were that are gone. A group none of whose members is placed any more starts as a whole again,
-    whatever it did before.
+    know where members were that are gone. kept_queue: where the object is gone, the queue that it named. A group none
+    of whose members is placed any more starts as a whole again, whatever it did before.
     """
     missing = False
     if group is None:
@@ -138,7 +139,8 @@ def group_state(
     if group.preemptible is None:
         preemptible = _preemptible(group.dialect, priority, alive)
         group = group if preemptible is None else replace(group, preemptible=preemptible)
-    queue = group.queue or next((pod.queue for pod in alive if pod.queue), "") or namespace_queue(group.namespace, "")
+    queue = kept_queue or group.queue or next((pod.queue for pod in alive if pod.queue), "")
+    queue = queue or namespace_queue(group.namespace, "")
     state = GroupState(
         group=group,
         priority=priority,

@@ -182,7 +182,11 @@ class Audit(threading.Thread):
             self._violation(f"{pod.name} was bound to {pod.node}, which has long been unusable")
         used = sum(one.gpu for one in holders if one.queue == pod.queue)
         if used > self.limits[pod.queue].most():
-            self._violation(f"{pod.name} makes {used} GPUs in {pod.queue}: limit {self.limits[pod.queue].most():g}")
+            held = Counter(one.gang for one in holders if one.queue == pod.queue)
+            self._violation(
+                f"{pod.name} makes {used} GPUs in {pod.queue}: limit {self.limits[pod.queue].most():g}; pods on nodes: "
+                + ", ".join(f"{gang} {count}" for gang, count in sorted(held.items()))
+            )
         if pod.rack:
             racks = {rack_of(one.node) for one in holders if one.gang == pod.gang and not one.leaving}
             if len(racks) > 1:

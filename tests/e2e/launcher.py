@@ -8,9 +8,10 @@ its own class with another client type and its own hook.
 
 A plan is JSON: journal (a path), accident ({point, nth, kind}), calls ({point, requests}; RUNNING waits for a pod,
 SETTLE until watches are served what was changed, HANG stops a process), binds ({pod: fault}; "namespaces" is the
-creation of the scheduler's own), late ({resource: seconds by which all that its watch tells comes late}). A point is
-one of the binder's, or request-unsent, request-sent, bind-unsent (in the client); kind is kill-io, kill-brain,
-kill-both or freeze; a fault is {status | drop: before, unsure or after, times, wait}.
+creation of the scheduler's own), only (the components that it runs; none: all), late ({resource: seconds by which all
+that its watch tells comes late}). A point is one of the binder's, or request-unsent, request-sent, bind-unsent (in the
+client); kind is kill-io, kill-brain, kill-both or freeze; a fault is {status | drop: before, unsure or after, times,
+wait}.
 """
 
 from __future__ import annotations
@@ -231,9 +232,8 @@ class Process(IoProcess):
 
     def _start_brain(self) -> Any:
         link = super()._start_brain()
-        assert self._brain is not None
-        self.plan.brain = self._brain.pid
-        self.plan.note("started", brain=self._brain.pid)
+        self.plan.brain = self._brain.pid if self._brain is not None else 0
+        self.plan.note("started", brain=self.plan.brain)
         return link
 
 
@@ -244,10 +244,11 @@ def main() -> int:
     parser.add_argument("--kubeconfig", required=True)
     parser.add_argument("--config", type=Path, required=True)
     arguments = parser.parse_args()
-    options = RunOptions(kubeconfig=arguments.kubeconfig, config=arguments.config)
+    raw = json.loads(arguments.plan.read_text())
+    only = tuple(raw.get("only", ()))
+    options = RunOptions(kubeconfig=arguments.kubeconfig, config=arguments.config, only=only)
     config = with_options(load_configuration(options.config), options)
     logs.configure(config.log_format)
-    raw = json.loads(arguments.plan.read_text())
     Client.plan = Process.plan = Plan({**raw, "kubeconfig": arguments.kubeconfig})
     Process.patience = raw.get("patience", Process.patience)
     return uvloop.run(Process(config, options, None).run())

@@ -152,7 +152,7 @@ class Replica:
 
     @property
     def brain(self) -> int:
-        """The pid of the deciding process."""
+        """The pid of the deciding process; 0 where there is none."""
         return int(self.journal("started")[-1]["brain"])
 
     def wait_end(self, within: float = 60.0) -> int:
@@ -161,7 +161,11 @@ class Replica:
             code = self.process.wait(within)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} does not end:\n{self.tail()}") from None
-        until(lambda: not _alive(self.brain), f"the brain {self.brain} of {self.name} outlives it", within=30)
+        until(
+            lambda: not self.brain or not _alive(self.brain),
+            f"the brain {self.brain} of {self.name} outlives it",
+            within=30,
+        )
         return code
 
     def tail(self, size: int = 5000) -> str:
@@ -181,9 +185,8 @@ class Replica:
 
     def frozen(self) -> bool:
         """Whether both processes stand still."""
-        return all(
-            psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in (self.process.pid, self.brain)
-        )  # fmt: skip
+        pids = (self.process.pid, self.brain) if self.brain else (self.process.pid,)
+        return all(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in pids)
 
     def kill(self) -> None:
         """Kill -9, both."""

@@ -168,6 +168,31 @@ def test_what_a_request_has_bound_is_charged_until_its_pods_are_seen_on_their_no
     assert used(store.snapshot(102), "n1", "example.com/gpu") == 0
 
 
+def test_what_runs_stays_charged_to_its_queue_while_the_object_that_named_it_is_gone() -> None:
+    named = replace(group("g", 1), queue="team/q")
+    store = store_with(
+        feed.NodeSet(node("n1", gpu=8)),
+        feed.GroupSet(named),
+        feed.PodSet(pod("on", group="volcano/a/g", node="n1")),
+        feed.PodSet(pod("waits", group="volcano/a/g")),
+    )
+
+    def queues(now: float) -> tuple[dict[str, int], str]:
+        snapshot = store.snapshot(now)
+        charged = {name: dict(amounts).get("cpu", 0) for name, amounts in snapshot.queue_usage.items()}
+        return {name: amount for name, amount in charged.items() if amount}, snapshot.groups["volcano/a/g"].queue
+
+    assert queues(100) == ({"q": 1000}, "team/q")
+    store.apply([feed.GroupGone("volcano/a/g")], 101)
+    assert queues(101) == ({"q": 1000}, "q")
+    store.apply([feed.PodSet(pod("on", group="volcano/a/g", node="n1", deleting=True))], 102)
+    assert queues(102)[0] == {"q": 1000}
+    store.apply([feed.GroupSet(replace(named, uid="again", queue="other"))], 103)
+    assert queues(103) == ({"other": 1000}, "other")
+    store.apply([feed.GroupGone("volcano/a/g"), feed.PodGone("u-on")], 104)
+    assert queues(104) == ({}, ""), "who only waits has no queue to be held to"
+
+
 def test_a_refused_member_is_not_tried_on_that_node_for_a_growing_time() -> None:
     store = store_with(feed.NodeSet(node("n1")), feed.PodSet(pod("p")))
     failed = GangOutcome(0, "Failed", failures=(BindFailure("u-p", "p", "n1", "NodeGone"),))
