@@ -147,6 +147,7 @@ def get(
     level: Level = None,
     resource: Resource = None,
     file: SnapshotFile = None,
+    config: ConfigFile = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -155,10 +156,12 @@ def get(
         from scheduler.cli.picture import Source
         from scheduler.cli.topology import show
 
-        raise typer.Exit(show(name, level, resource, Source(kubeconfig, context, file), output.value))
+        raise typer.Exit(show(name, level, resource, Source(kubeconfig, context, file, config), output.value))
     for option, value in (("--level", level), ("--resource", resource), ("--snapshot", file)):
         if value is not None:
             raise typer.BadParameter(f"{option} is for `get topology`")
+    if config is not None and kind not in (Kind.GROUPS, Kind.QUEUES):
+        raise typer.BadParameter("--config is for groups, queues and topology")
     from scheduler.cli.get import list_objects
 
     raise typer.Exit(
@@ -170,6 +173,7 @@ def get(
             namespace=namespace,
             all_namespaces=all_namespaces,
             output=output.value,
+            config=config,
         )
     )
 
