@@ -7,20 +7,23 @@ resource are added up, because Muster has none). What has no counterpart is told
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import yaml
 
+from scheduler.cli.documents import documents_of
 from scheduler.cli.output import FAILED, OK, USAGE, complain, note
+from scheduler.cli.workloads import Unusable
 from scheduler.dialects.meta import Undecodable
 from scheduler.dialects.neighbours import SelectorStruct, label_selector
 from scheduler.dialects.registry import DIALECTS
 from scheduler.model.affinity import LabelSelector
 from scheduler.model.pods import Problem
-from scheduler.model.quantity import BadQuantity, amount, format_amount
+from scheduler.model.quantity import BadQuantity, amount, format_amount, parse_quantity
 from scheduler.model.queues import ROOT_QUEUE, UNLIMITED, WEIGHT_UNIT, Queue
 from scheduler.model.resources import Amounts
 
@@ -72,6 +75,12 @@ class _KueueSpec(msgspec.Struct, rename="camel"):
     resource_groups: list[_Group] | None = None
     preemption: _Preemption | None = None
     fair_sharing: _Fair | None = None
+    stop_policy: Literal["None", "Hold", "HoldAndDrain"] | None = None
+    queueing_strategy: Literal["StrictFIFO", "BestEffortFIFO"] | None = None
+
+
+class _LocalQueueSpec(msgspec.Struct, rename="camel"):
+    cluster_queue: str = ""
 
 
 class Unreadable(ValueError):
@@ -84,16 +93,14 @@ def convert(files: list[Path]) -> int:
     read: list[Json] = []
     for file in files:
         try:
-            documents = [one for one in yaml.safe_load_all(file.read_text()) if one]
+            objects = list(documents_of([file]))
+            found = [_converted(one) for one in objects]
         except OSError as error:
             complain(f"{file}: {error.strerror}")
             return FAILED
-        except yaml.YAMLError as error:
-            complain(f"{file}: {error}")
+        except Unusable as error:
+            complain(str(error))
             return USAGE
-        try:
-            objects = [one for document in documents for one in _items(document)]
-            found = [_converted(one) for one in objects]
         except Unreadable as error:
             complain(f"{file}: {error}")
             return USAGE
@@ -105,17 +112,6 @@ def convert(files: list[Path]) -> int:
         return USAGE
     print("---\n".join(yaml.safe_dump(one, sort_keys=False) for one in made), end="")
     return OK
-
-
-def _items(document: Any) -> Iterator[Json]:
-    is_list = isinstance(document, dict) and str(document.get("kind", "")).endswith("List")
-    items = document.get("items") or [] if is_list else [document]
-    if not isinstance(items, list):
-        raise Unreadable(f"items of {document['kind']} must be a list")
-    for one in items:
-        if not isinstance(one, dict):
-            raise Unreadable(f"{one!r} is no object")
-        yield one
 
 
 def _implied(objects: Iterable[Json], known: set[str]) -> list[Json]:
@@ -141,7 +137,10 @@ def _converted(obj: Json) -> Json | None:
         if kind in ("ClusterQueue", "Cohort"):
             return manifest(_of_kueue(obj, where))
         if kind == "LocalQueue":
-            target = (obj.get("spec") or {}).get("clusterQueue", "")
+            try:
+                target = msgspec.convert(obj.get("spec") or {}, _LocalQueueSpec).cluster_queue
+            except msgspec.ValidationError as error:
+                raise Unreadable(f"{where}: spec: {error}") from error
             note(f"{where}: annotate its namespace with scheduling.muster.sh/queue={target}")
             return None
     for dialect in DIALECTS:
@@ -260,9 +259,9 @@ def _of_kueue(obj: Json, where: str) -> Queue:
     spec = obj.get("spec") or {}
     try:
         msgspec.convert(spec, _KueueSpec)
-        weight = float((spec.get("fairSharing") or {}).get("weight", 1))
-    except ValueError as error:
+    except msgspec.ValidationError as error:
         raise Unreadable(f"{where}: spec: {error}") from error
+    weight = _weight(spec, where)
     cohort = obj["kind"] == "Cohort"
     parent = _parent(obj)
     shares = _quotas(spec, where, bounded=not parent)
@@ -283,9 +282,21 @@ def _of_kueue(obj: Json, where: str) -> Queue:
         order="StrictFIFO" if spec.get("queueingStrategy") == "StrictFIFO" else "BestEffort",
         within_queue="LowerPriority" if cohort else within,
         reclaim="Any" if cohort else _RECLAIM[preemption.get("reclaimWithinCohort", "Never")],
-        state=_STATES.get(spec.get("stopPolicy", "None"), "Open"),
+        state=_STATES[spec.get("stopPolicy") or "None"],
         namespaces=None if cohort else _namespaces(spec, where),
     )
+
+
+def _weight(spec: Json, where: str) -> Fraction:
+    """Return the weight, a quantity there: `500m` is half of one."""
+    given = (spec.get("fairSharing") or {}).get("weight", 1)
+    try:
+        weight = parse_quantity(given)
+    except BadQuantity as error:
+        raise Unreadable(f"{where}: spec.fairSharing.weight: {error}") from error
+    if weight < 0:
+        raise Unreadable(f"{where}: spec.fairSharing.weight {given} is negative")
+    return weight
 
 
 def _quotas(spec: Json, where: str, *, bounded: bool) -> dict[str, Amounts]:
@@ -301,6 +312,8 @@ def _quotas(spec: Json, where: str, *, bounded: bool) -> dict[str, Amounts]:
                 name = str(one.get("name"))
                 nominal = _quantity(one, "nominalQuota", where) or 0
                 borrowing, lending = (_quantity(one, field, where) for field in ("borrowingLimit", "lendingLimit"))
+                if lending is not None and lending > nominal:
+                    raise Unreadable(f"{where}: lendingLimit of {name} is more than its nominalQuota")
                 _add(sums["deserved"], name, nominal)
                 _add(sums["guarantee"], name, 0 if lending is None else nominal - lending)
                 _add(sums["limit"], name, nominal + (borrowing or 0))
@@ -324,9 +337,12 @@ def _quantity(one: Json, field: str, where: str) -> int | None:
     if value is None:
         return None
     try:
-        return amount(str(one.get("name")), value)
+        found = amount(str(one.get("name")), value)
     except BadQuantity as error:
         raise Unreadable(f"{where}: {field} of {one.get('name')}: {error}") from error
+    if found < 0:
+        raise Unreadable(f"{where}: {field} of {one.get('name')}: {value} is negative")
+    return found
 
 
 def _namespaces(spec: Json, where: str) -> LabelSelector | None:

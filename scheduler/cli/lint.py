@@ -16,6 +16,7 @@ from pathlib import Path
 from scheduler.actions.lineup import lineup
 from scheduler.app import load_configuration
 from scheduler.cli import picture
+from scheduler.cli.documents import documents_of
 from scheduler.cli.findings import Finding, fields_of, has_schema, of_dialects, of_pod_fields, of_references
 from scheduler.cli.get import dialect_of
 from scheduler.cli.kin import OTHERS
@@ -24,7 +25,6 @@ from scheduler.cli.manifests import (
     Json,
     as_grouped,
     complete,
-    documents_of,
     pod_events,
     templates_of,
     understood,

@@ -8,14 +8,10 @@ would have it. Which pods a workload makes: `workloads`.
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, TypeAlias
-
-import yaml
 
 from scheduler.cli.workloads import NotUnderstood, Unusable, workload_of
 from scheduler.cluster import feed
@@ -46,32 +42,6 @@ class Understood:
     events: list[feed.Event]
     pods: tuple[tuple[str, Json], ...] = ()
     unseen: tuple[str, ...] = ()
-
-
-def documents_of(files: Iterable[Path]) -> Iterator[Json]:
-    """Yield the objects of files (`-` is standard input), those of lists one by one. Raises `Unusable`, `OSError`."""
-    for file in files:
-        try:
-            text = sys.stdin.read() if str(file) == "-" else file.read_text()
-            for document in yaml.safe_load_all(text):
-                if document is not None:
-                    yield from _objects(document, str(file))
-        except yaml.YAMLError as error:
-            raise Unusable(f"{file}: {error}") from error
-
-
-def _objects(document: object, where: str) -> Iterator[Json]:
-    """Yield an object, or those of a list. Raises `Unusable`."""
-    if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise Unusable(f"{where}: a document is not an object with a kind")
-    if document["kind"] != "List":
-        yield document
-        return
-    items = document.get("items")
-    if not isinstance(items, list | None):
-        raise Unusable(f"{where}: items of a List must be a list")
-    for item in items or []:
-        yield from _objects(item, where)
 
 
 def added(documents: list[Json], namespace: str, classes: Classes) -> Understood:
@@ -192,6 +162,8 @@ def pod_events(body: Json, classes: Classes) -> list[feed.Event]:
     """Return a pod with what the API server would have filled in: its priority, and requests where there are limits."""
     spec = {**body["spec"]}
     named = spec.get("priorityClassName") or ""
+    if not isinstance(named, str):
+        raise Unusable(f"Pod {body['metadata']['name']}: spec.priorityClassName must be a string")
     if named and named not in classes:
         raise Unusable(f"Pod {body['metadata']['name']}: there is no PriorityClass {named}")
     spec.setdefault("priority", classes.get(named, 0))

@@ -20,8 +20,9 @@ from scheduler.actions.placing import problem_of
 from scheduler.actions.steps import asked_again
 from scheduler.app import load_configuration
 from scheduler.cli import picture
+from scheduler.cli.documents import documents_of
 from scheduler.cli.kin import OTHERS
-from scheduler.cli.manifests import Understood, added, as_grouped, documents_of
+from scheduler.cli.manifests import Understood, added, as_grouped
 from scheduler.cli.output import FAILED, NOT_FOUND, OK, USAGE, complain, emit, note, with_client
 from scheduler.cli.workloads import Unusable
 from scheduler.cluster import feed

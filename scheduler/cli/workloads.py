@@ -279,7 +279,7 @@ def _leader_worker_set(body: Json) -> Workload:
     late = spec.text("startupPolicy") == "LeaderReady" and size > 1
     if late:
         making.unseen.append("its workers, which are made once their leader is ready")
-    if f"{_LWS}exclusive-topology" in (body["metadata"].get("annotations") or {}):
+    if f"{_LWS}exclusive-topology" in Reader(body["metadata"], "metadata", making.problems).object("annotations"):
         making.unseen.append(f"metadata.annotations[{_LWS}exclusive-topology], the affinity that its webhook adds")
 
     def marks(group: int, first: int) -> Marks:

@@ -8,12 +8,14 @@ know where sessions and requests come from.
       allocate, reclaim, ...    one for each action, in the order in which they ran
     bind request NAME           from its first sight to its end, linked to the session; an event for each step
 
-A session reports when it is over and for how long it ran, so its spans are made then, with the times that it had.
+A session reports when it is over and for how long it ran, so its spans are made then, with the times that it had. What
+is left at the end is sent if a collector takes it at once: nobody waits for a trace when a standby could lead.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +39,8 @@ _EVENTS = 100
 """Groups of one session that have an event of their own."""
 _LAST, _UNDONE = "after-status", "unwinding"
 _SECOND = 1_000_000_000
+_PATIENCE = 2.0
+"""Seconds for which the end waits for a collector."""
 
 
 class Tracing:
@@ -103,18 +107,26 @@ class Tracing:
         if point == _LAST:
             self._requests.pop(request.name).end()
 
-    def close(self) -> None:
-        """Send what is left."""
+    def close(self, patience: float = _PATIENCE) -> None:
+        """Send what is left, if that takes no longer than `patience`, in seconds."""
         for span in self._requests.values():
             span.end()
         self._requests.clear()
-        self._provider.shutdown()
+        sending = threading.Thread(target=self._provider.shutdown, name="last traces", daemon=True)
+        sending.start()
+        sending.join(patience)
+        if sending.is_alive():
+            log.warning("traces_lost", why=f"the collector did not take the last ones within {patience:g} s")
 
 
 def from_environment() -> Tracing | None:
     """Return what the OTEL_ variables ask for; None where they ask for nothing, or the extra is missing (logged)."""
     asked = [name for name in _ASKED_BY if os.environ.get(name)]
-    if not asked or os.environ.get("OTEL_TRACES_EXPORTER") == "none" or os.environ.get("OTEL_SDK_DISABLED") == "true":
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    if not asked or exporter == "none" or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return None
+    if exporter != "otlp":
+        log.error("tracing_not_possible", asked_by="OTEL_TRACES_EXPORTER", exporter=exporter, known="otlp, none")
         return None
     try:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -125,7 +137,7 @@ def from_environment() -> Tracing | None:
         log.error("tracing_not_installed", asked_by=asked[0], missing=error.name, needs="muster-scheduler[otel]")
         return None
     named = Resource({SERVICE_NAME: "muster", "service.version": __version__})
-    provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()))
+    provider = TracerProvider(resource=named.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     log.info("tracing", asked_by=asked[0])
     return Tracing(provider)

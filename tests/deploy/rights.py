@@ -20,6 +20,7 @@ import yaml
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.fixtures import CRD_FOLDER
 from tests.controlplane.rest import Json
+from tests.deploy import helm
 
 GPU = "example.com/gpu"
 MUSTER = "scheduling.muster.sh/v1alpha1"
@@ -129,13 +130,33 @@ def _wait_allowed(cluster: ControlPlane, token: str, right: Right) -> None:
         time.sleep(0.05)
 
 
-def used(log: Path, name: str) -> dict[Right, set[int]]:
-    """Return the rights that the account in this namespace made use of, with the answers, from an audit log."""
+def apart(cluster: ControlPlane, name: str) -> tuple[dict[str, set[Right]], dict[str, str]]:
+    """Make the accounts of the chart's three processes in a namespace of this name; return their rights, their tokens.
+
+    Both are by component.
+    """
+    kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    rendered = yaml.safe_load_all(helm.template("split.enabled=true", "rbac.aggregateRoles=false", namespace=name))
+    documents = [one for one in rendered if one and one["kind"] in kinds]
+    cluster.rest.create("/api/v1/namespaces", {"metadata": {"name": name}})
+    cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
+    rights = {
+        account.removeprefix("muster-"): {grant.right for grant in grants}
+        for account, grants in held(documents).items()
+    }
+    tokens = {component: cluster.service_account_token(name, f"muster-{component}") for component in rights}
+    for token in tokens.values():
+        _wait_allowed(cluster, token, Right("list", "", "pods"))
+    return rights, tokens
+
+
+def used(log: Path, name: str, account: str = "muster") -> dict[Right, set[int]]:
+    """Return the rights that an account in this namespace made use of, with the answers, from an audit log."""
     found: dict[Right, set[int]] = {}
     for line in log.read_text().splitlines():
         entry = json.loads(line)
         about = entry.get("objectRef")
-        if entry["user"]["username"] != f"system:serviceaccount:{name}:muster" or not about:
+        if entry["user"]["username"] != f"system:serviceaccount:{name}:{account}" or not about:
             continue
         resource = about["resource"] + (f"/{about['subresource']}" if "subresource" in about else "")
         right = Right(entry["verb"], about.get("apiGroup", ""), resource)

@@ -65,7 +65,7 @@ TELLING = {
 """Those that are taken away before a change lands; the others at night."""
 
 
-def _until(condition: Callable[[], bool], within: float = 60.0) -> bool:
+def until(condition: Callable[[], bool], within: float = 60.0) -> bool:
     deadline = time.monotonic() + within
     while not condition():
         if time.monotonic() > deadline:
@@ -74,10 +74,10 @@ def _until(condition: Callable[[], bool], within: float = 60.0) -> bool:
     return True
 
 
-def _scheduler(cluster: ControlPlane, directory: Path, name: str, token: str) -> Scheduler:
+def scheduler_with(cluster: ControlPlane, directory: Path, name: str, token: str, *options: str) -> Scheduler:
     config = {"schedulerNames": [name], "namespace": name, "leaderElection": {"leaderElect": True}}
     kubeconfig = cluster.write_kubeconfig(directory / "account", token)
-    return Scheduler(kubeconfig, directory, config=config)
+    return Scheduler(kubeconfig, directory, *options, config=config)
 
 
 @pytest.mark.slow
@@ -90,17 +90,17 @@ def test_every_right_is_used_and_no_other_is_asked_for(tmp_path: Path) -> None:
         cluster.apply_crds(CRD_FOLDER)
         cluster.apply_crds(OPERATORS)
         story = Story(cluster, "rights")
-        scheduler = _scheduler(cluster, tmp_path, "rights", account(cluster, "rights"))
+        scheduler = scheduler_with(cluster, tmp_path, "rights", account(cluster, "rights"))
         story.set_up()
         scheduler.start()
         try:
             story.plain()
             story.everything()
-            assert _until(lambda: story.bound("guarded") == story.bound("open") == 1), scheduler.tail()
+            assert until(lambda: story.bound("guarded") == story.bound("open") == 1), scheduler.tail()
             story.urgent()
-            assert _until(lambda: story.bound("urgent") == 2), scheduler.tail()
+            assert until(lambda: story.bound("urgent") == 2), scheduler.tail()
             wanted = set(granted()) - SELDOM.keys()
-            _until(lambda: wanted <= used(log, "rights").keys(), 30)
+            until(lambda: wanted <= used(log, "rights").keys(), 30)
         finally:
             scheduler.stop()
         found = used(log, "rights")
@@ -123,7 +123,7 @@ def test_a_right_that_is_missing_is_named_and_the_rest_goes_on(
     real_control_plane.apply_crds(OPERATORS)
     name = f"rights-{granted().index(right)}"
     story = Story(real_control_plane, name)
-    scheduler = _scheduler(real_control_plane, tmp_path, name, account(real_control_plane, name, right))
+    scheduler = scheduler_with(real_control_plane, tmp_path, name, account(real_control_plane, name, right))
     story.set_up()
     log = tmp_path / "scheduler.log"
     resource, _, sub = right.resource.partition("/")
@@ -137,14 +137,14 @@ def test_a_right_that_is_missing_is_named_and_the_rest_goes_on(
         story.plain()
         story.everything()
         if right.resource in ("pods/eviction", "pods") and right.verb in ("create", "delete"):
-            assert _until(lambda: story.bound("guarded") == story.bound("open") == 1), scheduler.tail()
+            assert until(lambda: story.bound("guarded") == story.bound("open") == 1), scheduler.tail()
             story.urgent()
         if right not in BY_MANY:
-            assert _until(lambda: story.bound("plain") == 2), scheduler.tail()
-        assert _until(said), f"{words}\n{scheduler.tail()}"
+            assert until(lambda: story.bound("plain") == 2), scheduler.tail()
+        assert until(said), f"{words}\n{scheduler.tail()}"
         if right not in BY_MANY:
             story.plain("later")
-            assert _until(lambda: story.bound("later") == 2), scheduler.tail()
+            assert until(lambda: story.bound("later") == 2), scheduler.tail()
             assert scheduler.running()
     finally:
         scheduler.stop()

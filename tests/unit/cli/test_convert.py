@@ -148,8 +148,8 @@ def test_what_is_lost_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ("text", "said"),
     [
         ("{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, spec: {}}", "ClusterQueue: metadata.name must be"),
-        ("{apiVersion: v1, kind: List, items: [null]}", "None is no object"),
-        ("{apiVersion: v1, kind: List, items: 3}", "items of List must be a list"),
+        ("{apiVersion: v1, kind: List, items: [null]}", "a document is not an object with a kind"),
+        ("{apiVersion: v1, kind: List, items: 3}", "items of a List must be a list"),
         (
             "{apiVersion: kueue.x-k8s.io/v1beta1, kind: Cohort, metadata: {name: c}, "
             "spec: {resourceGroups: [{flavors: 3}]}}",
@@ -163,7 +163,36 @@ def test_what_is_lost_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (
             "{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, metadata: {name: c}, "
             "spec: {fairSharing: {weight: much}}}",
-            "ClusterQueue c: spec: could not convert string to float: 'much'",
+            "ClusterQueue c: spec.fairSharing.weight: 'much' is not a quantity",
+        ),
+        *(
+            (f"{{apiVersion: kueue.x-k8s.io/v1beta1, kind: {kind}, metadata: {{name: c}}, spec: {spec}}}", said)
+            for kind, spec, said in (
+                ("ClusterQueue", "{fairSharing: {weight: .nan}}", "ClusterQueue cannot be written as JSON"),
+                (
+                    "ClusterQueue",
+                    "{fairSharing: {weight: -2}}",
+                    "ClusterQueue c: spec.fairSharing.weight -2 is negative",
+                ),
+                (
+                    "ClusterQueue",
+                    "{stopPolicy: Now}",
+                    "ClusterQueue c: spec: Invalid enum value 'Now' - at `$.stopPolicy`",
+                ),
+                ("ClusterQueue", "{stopPolicy: [x]}", "ClusterQueue c: spec: Expected `str | null`, got `array`"),
+                ("LocalQueue", "{clusterQueue: 3}", "LocalQueue c: spec: Expected `str`, got `int`"),
+                ("LocalQueue", "text", "LocalQueue c: spec: Expected `object`, got `str`"),
+                (
+                    "ClusterQueue",
+                    "{resourceGroups: [{flavors: [{resources: [{name: cpu, nominalQuota: 3, lendingLimit: 4}]}]}]}",
+                    "ClusterQueue c: lendingLimit of cpu is more than its nominalQuota",
+                ),
+                (
+                    "ClusterQueue",
+                    "{resourceGroups: [{flavors: [{resources: [{name: cpu, nominalQuota: -3}]}]}]}",
+                    "ClusterQueue c: nominalQuota of cpu: -3 is negative",
+                ),
+            )
         ),
     ],
 )
@@ -178,6 +207,18 @@ def test_what_kueue_does_by_default_is_written_out(tmp_path: Path, capsys: pytes
     made, told, _ = converted(tmp_path, capsys, plain)
     assert made[0]["spec"] == {"preemption": {"withinQueue": "Never", "reclaim": "Never"}}
     assert "no namespace may use it there" in told
+
+
+def test_a_weight_of_kueue_is_a_quantity(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    queue = (
+        "{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, metadata: {name: q}, "
+        "spec: {fairSharing: {weight: %s}}}"
+    )
+    made, told, _ = converted(tmp_path, capsys, queue % "3000m")
+    assert made[0]["spec"]["weight"] == 3
+    assert "look at spec.weight" not in told
+    made, told, code = converted(tmp_path, capsys, queue % "500m")
+    assert (code, "Queue q: weights are whole numbers" in told) == (0, True)
 
 
 @pytest.mark.parametrize("sample", ["volcano-queues.yaml"])
@@ -224,7 +265,7 @@ spec:
         ("{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, metadata: {name: bad}, spec: {resourceGroups: "
          "[{flavors: [{resources: [{name: cpu, nominalQuota: many}]}]}]}}", "nominalQuota of cpu"),
         ("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "there is no queue"),
-        ("just text", "is no object"),
+        ("just text", "a document is not an object with a kind"),
         ("a: [", "line"),
     ],
 )  # fmt: skip

@@ -124,6 +124,13 @@ def template(scheduler: str = "", **labels: str) -> dict[str, object]:
     return {"metadata": {"labels": labels}, "spec": {**named, "containers": [{"name": "c", "image": "x"}]}}
 
 
+def test_a_priority_class_that_is_no_name_is_told(runner: CliRunner) -> None:
+    spec = {"template": {"spec": {"priorityClassName": ["high"], "containers": [{"name": "c", "image": "x"}]}}}
+    assert found(runner, workload("batch/v1", "Job", **spec), exits=1) == [
+        "error: Job x: : Pod x-0: spec.priorityClassName must be a string"
+    ]
+
+
 def told(runner: CliRunner, text: str, exits: int = 0) -> str:
     return muster(runner, "lint", "-f", "-", exits=exits, input=text).output
 

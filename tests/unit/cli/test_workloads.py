@@ -180,6 +180,13 @@ def test_what_cannot_be_read_is_named(kind: str, spec: Json, version: str, says:
     assert says in str(raised.value)
 
 
+def test_annotations_of_another_type_are_named() -> None:
+    wrong = body("LeaderWorkerSet", {"leaderWorkerTemplate": {"workerTemplate": TEMPLATE}})
+    wrong["metadata"]["annotations"] = 3
+    with pytest.raises(Unusable, match=r"LeaderWorkerSet x: metadata.annotations: must be an object"):
+        workload_of(wrong)
+
+
 def test_the_runtime_of_a_train_job_decides_and_other_kinds_are_not_of_this_module() -> None:
     with pytest.raises(NotUnderstood, match="TrainJob x: its pods are those of its runtime torch"):
         made("TrainJob", {"runtimeRef": {"name": "torch"}}, "trainer.kubeflow.org/v1alpha1")

@@ -102,6 +102,28 @@ def test_who_asks_without_the_extra_is_told(quiet: pytest.MonkeyPatch, capsys: p
     assert "tracing_not_installed" in told.out + told.err
 
 
+@pytest.mark.parametrize("exporter", ["console", "otlp,console"])
+def test_who_asks_for_another_exporter_is_told(
+    quiet: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], exporter: str
+):
+    quiet.setenv("OTEL_TRACES_EXPORTER", exporter)
+    assert tracing.from_environment() is None
+    told = capsys.readouterr()
+    assert f"exporter={exporter}" in (told.out + told.err).replace("'", "").replace('"', "")
+
+
+def test_a_collector_that_takes_nothing_does_not_hold_the_end(capsys: pytest.CaptureFixture[str]):
+    class Stuck(TracerProvider):
+        def shutdown(self) -> None:
+            never.wait()
+
+    never = threading.Event()
+    Tracing(Stuck()).close(patience=0.01)
+    told = capsys.readouterr()
+    never.set()
+    assert "traces_lost" in told.out + told.err
+
+
 def test_spans_reach_a_collector(quiet: pytest.MonkeyPatch):
     bodies: list[bytes] = []
 
