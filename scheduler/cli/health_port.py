@@ -1,6 +1,7 @@
 """Reading from a scheduler's health port, without a token: the port is asked on this host, or through a port-forward.
 
-Decided here: how it is told that nothing came. What is no HTTP, or no address, is told like a port that is closed.
+Decided here: how it is told that nothing came. What is no HTTP, or no address, is told like a port that is closed. A
+proxy that the environment names is not asked: it cannot know what is on this host.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 import http.client
 import urllib.error
 import urllib.request
+
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class NoAnswer(Exception):
@@ -22,7 +25,7 @@ def fetch(address: str, path: str, timeout: float) -> bytes:
     """Return what HOST:PORT has at a path. timeout: in seconds, for each read. Raises `NoAnswer`."""
     url = f"http://{address}{path}"
     try:
-        with urllib.request.urlopen(url, timeout=timeout) as answer:
+        with _DIRECT.open(url, timeout=timeout) as answer:
             data: bytes = answer.read()
             return data
     except urllib.error.HTTPError as error:

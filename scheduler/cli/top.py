@@ -9,6 +9,7 @@ they are there also where no scheduler is in reach.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from scheduler.cli.output import OK, complain, emit, listing, note, table
 from scheduler.cli.picture import Picture, Source, with_picture
 from scheduler.cli.queue import waiting
 from scheduler.framework.session import Session
-from scheduler.framework.shares import standings
+from scheduler.framework.shares import line_of, standings
 from scheduler.model.quantity import format_amount
 
 Facts = dict[str, Any]
@@ -167,16 +168,20 @@ def quantile(share: float, buckets: Mapping[float, float]) -> float | None:
 
 
 def _queues(session: Session, resource: str) -> list[Facts]:
-    """A row for each queue that has to do with the resource, or in which somebody waits."""
-    counts: dict[str, int] = {}
+    """A row for each queue that has to do with the resource, or in which, or below which, somebody waits.
+
+    Groups that run and wait are those of the queue and of all below it, as what is used is.
+    """
+    found = standings(session)
+    above = {one.name: one.parent for one in found}
+    counts, running = Counter[str](), Counter[str]()
     for row in waiting(session):
-        counts[row["queue"]] = counts.get(row["queue"], 0) + 1
-    running: dict[str, int] = {}
+        counts.update(line_of(row["queue"], above))
     for state in session.snapshot.groups.values():
         if state.bound:
-            running[session.queue_of(state)] = running.get(session.queue_of(state), 0) + 1
+            running.update(line_of(session.queue_of(state), above))
     rows = []
-    for one in standings(session):
+    for one in found:
         share = next((share for share in one.shares if share.resource == resource), None)
         if share is None and one.name not in counts:
             continue
@@ -190,8 +195,8 @@ def _queues(session: Session, resource: str) -> list[Facts]:
                 "deserved": "" if share is None or share.deserved is None else format_amount(resource, share.deserved),
                 "limit": "" if share is None or share.limit is None else format_amount(resource, share.limit),
                 "use": round(used / of, 4) if of else None,
-                "running": running.get(one.name, 0),
-                "waiting": counts.get(one.name, 0),
+                "running": running[one.name],
+                "waiting": counts[one.name],
             }
         )
     return rows

@@ -6,7 +6,7 @@ said to have waited. Must not know how a sentence is worded (texts are given).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -36,6 +36,9 @@ class Cache(Protocol):
 
     def group(self, key: str) -> PodGroup | None:
         """Return the group with this key."""
+
+    def queue_of(self, group: PodGroup | None, members: Iterable[Pod]) -> str:
+        """Return the name of the queue that members of a group are charged to."""
 
 
 class Announcer:
@@ -92,7 +95,7 @@ class Announcer:
         pods = [pod for pod in (self._cache.pod(assignment.uid) for assignment in place.assignments) if pod is not None]
         created = group.created if group is not None and group.created else min((p.created for p in pods), default=0.0)
         if created:
-            queue = group.queue if group is not None else ""
+            queue = self._cache.queue_of(group, pods)
             self._meter.seconds("pod_group_wait_seconds", max(0.0, self._clock() - created), queue=queue)
 
 

@@ -18,6 +18,7 @@ from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 from scheduler.cluster import feed
+from scheduler.cluster.members import queue_of
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.budgets import DisruptionBudget
 from scheduler.model.groups import PodGroup
@@ -357,6 +358,14 @@ class Cache:
     def queue(self, dialect: str, name: str) -> Queue | None:
         """The queue of this name in a dialect, or None."""
         return self.queues.by_key.get(f"{dialect}/{name}")
+
+    def queue_of(self, group: PodGroup | None, members: Iterable[Pod]) -> str:
+        """The name of the queue that members of a group are charged to; there need not be one of that name."""
+        return queue_of(group, members, self._queue_of_namespace)
+
+    def _queue_of_namespace(self, name: str, default: str) -> str:
+        found = self.namespaces.by_key.get(name)
+        return found.queue if found is not None else default
 
     def topology(self, dialect: str, name: str) -> Topology | None:
         """The topology of this name in a dialect, or None."""

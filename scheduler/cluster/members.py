@@ -41,9 +41,10 @@ def group_key(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
 
 def queue_of(group: PodGroup | None, members: Iterable[Pod], namespace_queue: Callable[[str, str], str]) -> str:
     """Return the name of the leaf queue that the members are charged to (the last part of a path)."""
-    text = group.queue if group is not None else ""
+    text, namespace = (group.queue, group.namespace) if group is not None else ("", "")
     for pod in () if text else members:
-        text = text or pod.queue or namespace_queue(pod.namespace, "")
+        text, namespace = text or pod.queue, pod.namespace
+    text = text or namespace_queue(namespace, "")
     return text.strip("/").rpartition("/")[2] or DEFAULT_QUEUE
 
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from scheduler.cluster import bindrequests, feed, queuestatus, topologystatus
+from scheduler.cluster import announcing, bindrequests, feed, queuestatus, topologystatus
 from scheduler.cluster.announcing import Announcer
 from scheduler.cluster.bindrequests import Bundle
 from scheduler.cluster.client import MERGE, STRATEGIC, path_of
@@ -74,14 +74,8 @@ class Texts(Protocol):
         """Return why a victim goes, and for whom."""
 
 
-class Cache(queuestatus.Cache, topologystatus.Cache, Protocol):
+class Cache(queuestatus.Cache, topologystatus.Cache, announcing.Cache, Protocol):
     """The picture of the cluster."""
-
-    def pod(self, uid: str) -> Pod | None:
-        """Return the pod with this uid."""
-
-    def group(self, key: str) -> PodGroup | None:
-        """Return the group with this key."""
 
 
 class Writer(Protocol):
@@ -434,9 +428,8 @@ class Performer:
                 )
             )
         group = self._cache.group(explain.group)
-        self._why[explain.group] = _Why(
-            explain.verdict.code.value, group.queue if group is not None else "", explain.pods
-        )
+        queue = self._cache.queue_of(group, filter(None, map(self._cache.pod, explain.pods)))
+        self._why[explain.group] = _Why(explain.verdict.code.value, queue, explain.pods)
         if len(self._why) > self._most_whys:
             self.pending()  # forgets what nobody may ever ask for, where no metrics are read
             self._most_whys = max(_WHYS, 2 * len(self._why))

@@ -7,6 +7,8 @@ borrowed: what it holds above what it deserves, where that counts. The numbers a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from scheduler.framework.book import rows_of
@@ -42,6 +44,15 @@ def standings(session: Session) -> tuple[Standing, ...]:
     for name in tree.gone:
         shares = tables.of(tree.index[name])
         found.append(Standing(name, root, 1, GONE, 0, shares, "it does not exist, and is owed nothing"))
+    return tuple(found)
+
+
+def line_of(queue: str, above: Mapping[str, str]) -> tuple[str, ...]:
+    """Return a queue and those above it, each once: those in a cycle stand in no line to the root. above: parents."""
+    found: dict[str, None] = {}
+    while queue and queue not in found:
+        found[queue] = None
+        queue = above.get(queue, "")
     return tuple(found)
 
 

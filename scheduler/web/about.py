@@ -16,7 +16,7 @@ from scheduler.actions.lineup import left_over
 from scheduler.actions.status import phase_of
 from scheduler.framework.floorplan import main_resource
 from scheduler.framework.session import Session
-from scheduler.framework.shares import standings
+from scheduler.framework.shares import line_of, standings
 from scheduler.model.groups import GroupState
 from scheduler.model.hints import near
 from scheduler.model.phases import word_of
@@ -173,12 +173,8 @@ class About:
         return waiting, running
 
     def line_of(self, queue: str) -> tuple[str, ...]:
-        """Return a queue and those above it, each once: those in a cycle stand in no line to the root."""
-        found: dict[str, None] = {}
-        while queue and queue not in found:
-            found[queue] = None
-            queue = self._above.get(queue, "")
-        return tuple(found)
+        """Return a queue and those above it, each once."""
+        return line_of(queue, self._above)
 
     @cached_property
     def _above(self) -> dict[str, str]:

@@ -82,6 +82,15 @@ def test_no_session_yet_is_an_error_and_writes_no_file(address: str, tmp_path: P
     assert not file.exists()
 
 
+def test_a_proxy_is_not_asked_for_a_port_of_this_host(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    said = _run("snapshot", "--address", address, "-o", str(tmp_path / "s.zip"), exits=1).stderr
+    assert "no session has run yet" in said
+
+
 def test_a_scheduler_that_does_not_answer_exits_4(tmp_path: Path) -> None:
     result = _run("snapshot", "--address", "127.0.0.1:1", "-o", str(tmp_path / "s.zip"), exits=4)
     assert "127.0.0.1:1" in result.stderr

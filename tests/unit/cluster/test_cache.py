@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from scheduler.cluster import feed
-from scheduler.cluster.cache import Cache, PriorityClass
+from scheduler.cluster.cache import Cache, Namespace, PriorityClass
 from scheduler.cluster.store import Store
 from scheduler.dialects.core import decode_pod
 from scheduler.model.groups import PodGroup
@@ -108,6 +108,13 @@ async def test_dropping_what_is_not_there_is_no_event() -> None:
     cache.nodes.drop("a")
     cache.flush()
     assert batches == []
+
+
+async def test_who_names_no_queue_is_charged_to_that_of_the_namespace() -> None:
+    cache, _ = listening()
+    assert cache.queue_of(None, [pod("a")]) == "default"
+    cache.namespaces.put(Namespace("ns", "1", "research/nlp"))
+    assert cache.queue_of(None, [pod("a")]) == "nlp"
 
 
 async def test_queues_of_one_name_in_two_dialects_are_two() -> None:

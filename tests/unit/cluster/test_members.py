@@ -1,10 +1,10 @@
-"""What a group is taken to say about being a victim when its own object says nothing."""
+"""What a group is taken to say about being a victim, and of its queue, when its own object says nothing."""
 
 from __future__ import annotations
 
 import pytest
 
-from scheduler.cluster.members import group_state
+from scheduler.cluster.members import group_state, queue_of
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Pod
 
@@ -45,3 +45,22 @@ def test_a_pod_that_stands_alone_speaks_for_itself() -> None:
 def test_a_group_of_kai_that_says_nothing_is_preemptible_below_a_priority(priority: int, preemptible: bool) -> None:
     assert state("kai", priority, None, None).group.preemptible is preemptible
     assert state("kai", priority, None, own=not preemptible).group.preemptible is not preemptible
+
+
+@pytest.mark.parametrize(
+    ("group", "pods", "queue"),
+    [
+        ("org/nlp", ("other",), "nlp"),
+        ("", ("", "cv"), "cv"),
+        ("", ("",), "of-a"),
+        ("", (), "of-a"),
+        (None, ("", ""), "of-a"),
+        (None, (), "default"),
+    ],
+)
+def test_the_queue_is_what_object_members_and_namespace_say_in_this_order(
+    group: str | None, pods: tuple[str, ...], queue: str
+) -> None:
+    members = [Pod(f"u{number}", "a", f"p{number}", "s", queue=one) for number, one in enumerate(pods)]
+    stated = None if group is None else PodGroup("muster/a/g", "u", "muster", "a", "g", queue=group)
+    assert queue_of(stated, members, {"a": "of-a"}.get) == queue

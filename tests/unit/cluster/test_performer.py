@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from scheduler.cluster import feed
+from scheduler.cluster.members import queue_of
 from scheduler.cluster.performer import Performer
 from scheduler.cluster.writer import Writer
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
@@ -98,6 +100,9 @@ class FakeCache:
     def group(self, key: str) -> PodGroup | None:
         return self.groups.get(key)
 
+    def queue_of(self, group: PodGroup | None, members: Iterable[Pod]) -> str:
+        return queue_of(group, members, lambda _, default: default)
+
 
 class Case:
     """A performer with its world; acts like an API server whose watch is as fast as its answers."""
@@ -113,7 +118,7 @@ class Case:
         self.pressed = False
         self.session = 0
         self.leads = True
-        self.waits: list[float] = []
+        self.waits: list[tuple[float, str]] = []
         self.without_subresource: set[str] = set()
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
@@ -138,7 +143,7 @@ class Case:
 
     def seconds(self, name: str, value: float, **labels: str) -> None:
         if name == "pod_group_wait_seconds":
-            self.waits.append(value)
+            self.waits.append((value, labels["queue"]))
 
     def put(self, *things: Pod | PodGroup) -> None:
         for thing in things:
@@ -383,7 +388,7 @@ async def test_reasons_of_pods_that_wait_no_more_are_forgotten_also_where_nobody
         told = Explain(f"pod/ns/u{number}", shortage(), (f"u{number}",))
         case.performer.handle(feed.Handover("s-000001", 1, explains=(told,)))
     assert len(case.performer._why) <= 1001
-    assert case.performer.pending() == {("", "Resources"): 1}
+    assert case.performer.pending() == {("default", "Resources"): 1}
 
 
 async def test_waiting_groups_are_counted_by_queue_and_reason_until_their_members_are_gone(case: Case):
@@ -396,12 +401,13 @@ async def test_waiting_groups_are_counted_by_queue_and_reason_until_their_member
         Explain("pod/ns/u7", shortage(), ("u7",)),
         Explain("volcano/ns/empty", missing),
     )
-    assert case.performer.pending() == {("research", "Resources"): 1, ("", "Resources"): 1, ("", "NotEnoughMembers"): 1}
+    few = {("default", "Resources"): 1, ("default", "NotEnoughMembers"): 1}
+    assert case.performer.pending() == {("research", "Resources"): 1, **few}
     case.cache.queues.clear()  # a name of which no queue exists is no series of its own
-    assert case.performer.pending() == {("", "Resources"): 2, ("", "NotEnoughMembers"): 1}
+    assert case.performer.pending() == {("", "Resources"): 1, **few}
     await case.do(place(0, 1))
     assert case.performer.assumed == 2
-    assert case.performer.pending() == {("", "Resources"): 1, ("", "NotEnoughMembers"): 1}
+    assert case.performer.pending() == few
     case.cache.pods.clear()
     case.performer.watch([feed.GroupGone("volcano/ns/empty")])
     assert case.performer.pending() == {}
@@ -537,7 +543,7 @@ async def test_a_bound_gang_has_one_event_on_its_group(case: Case):
     (event,) = case.events
     assert (event["type"], event["reason"], event["regarding"]["kind"]) == ("Normal", "Scheduled", "PodGroup")
     assert event["note"] == "Bound 2 members: train-0 to n0, train-1 to n1"
-    assert case.waits == [30.0]
+    assert case.waits == [(30.0, "default")]
 
 
 async def test_single_pods_have_an_event_each_that_is_dropped_under_load(case: Case):
