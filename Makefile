@@ -60,8 +60,8 @@ differential: controlplane ## Compare with kube-scheduler's own plugins on 20,00
 	$(BIN)/python -m tests.differential.run --cases $(CASES) --gangs $(GANGS) --seed $(SEED)
 
 MINUTES ?= 10
-chaos: controlplane ## A busy day of faults on the real API server, checked from outside (MINUTES, SEED to live one again)
-	$(BIN)/python -m tests.chaos.run --minutes $(MINUTES) $(if $(filter command line environment,$(origin SEED)),--seed $(SEED))
+chaos: controlplane ## A busy day of faults on the real API server, checked from outside (MINUTES, SEED to live one again, SPLIT=1)
+	$(BIN)/python -m tests.chaos.run --minutes $(MINUTES) $(if $(filter command line environment,$(origin SEED)),--seed $(SEED)) $(if $(SPLIT),--split)
 
 HOURS ?= 12
 soak: controlplane ## Twelve hours of gangs in compressed time: does anything grow? (HOURS)

@@ -39,9 +39,10 @@ _EXCUSED = ("LeadershipLost", "LeaseLost")
 
 
 class Replica:
-    """One of them. `directory` keeps its log, of all its lives."""
+    """One of them. `directory` keeps its log, of all its lives. only: the component that it runs; "": all."""
 
-    def __init__(self, name: str, server: str, token: str, directory: Path, config: Json) -> None:
+    def __init__(self, name: str, server: str, token: str, directory: Path, config: Json, only: str = "") -> None:
+        self.only = only
         self.name, self.log = name, directory / f"{name}.log"
         self.lives = 0
         self._kubeconfig, self._config = directory / f"{name}.kubeconfig", directory / f"{name}.yaml"
@@ -86,7 +87,7 @@ class Replica:
             self._process = subprocess.Popen(
                 [
                     sys.executable, "-m", "scheduler", "run", "--kubeconfig", str(self._kubeconfig),
-                    "--config", str(self._config),
+                    "--config", str(self._config), *(("--only", self.only) if self.only else ()),
                 ],
                 stdout=log, stderr=log, start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip

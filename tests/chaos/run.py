@@ -1,9 +1,10 @@
 """A busy day full of accidents, lived in a few minutes on the real API server: `make chaos`.
 
-    python -m tests.chaos.run [--minutes 10] [--seed N] [--rate GANGS_A_SECOND] [--linger SECONDS]
+    python -m tests.chaos.run [--minutes 10] [--seed N] [--rate GANGS_A_SECOND] [--split] [--linger SECONDS]
 
 Decided here: the order of a day (calm, faults, catching up, the end) and what makes it a failure. A seed decides all
-that is left to chance, so a day that failed is lived again with its seed; only the clock differs.
+that is left to chance, so a day that failed is lived again with its seed; only the clock differs. With --split each of
+scheduler, binder and controllers has its own replicas, and an accident strikes one of these.
 
 Checked by `audit`, straight at the API server: no pod is bound twice, no node holds more than it has, no queue more
 than its limit, nobody is bound to a machine that is long gone, a gang that wants one rack is in one. At the end: no
@@ -27,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from random import SystemRandom
+from random import Random, SystemRandom
 from typing import Any
 
 import structlog
@@ -50,6 +51,8 @@ MOMENT = 8.0
 DRAIN = 240.0
 """Seconds after that in which every gang must have run to its end."""
 REPLICAS = 2
+COMPONENTS = {"scheduler": "muster", "binder": "muster-binder", "controllers": "muster-controllers"}
+"""What runs apart, and the lease by which it leads."""
 RATE = 0.6
 """Gangs a second: about two thirds of what the machines can take, if none of them is away."""
 _REQUESTS = "/apis/scheduling.muster.sh/v1alpha1/bindrequests"
@@ -79,8 +82,11 @@ class Chaos:
     """One day on a cluster that nobody else uses."""
 
     def __init__(
-        self, cluster: ControlPlane, seed: int, seconds: float, directory: Path, rate: float, linger: float = 0.0
-    ) -> None:
+        self, cluster: ControlPlane, seed: int, seconds: float, directory: Path, rate: float, linger: float = 0.0,
+        *, split: bool = False,
+    ) -> None:  # fmt: skip
+        self._components = COMPONENTS if split else {"": "muster"}
+        self._dice = Random(f"{seed}/components")
         self.plan = plan.plan(seed, seconds, rate=rate)
         self.outcome = Outcome(seed)
         self._cluster, self._directory, self._linger = cluster, directory, linger
@@ -106,12 +112,16 @@ class Chaos:
             await self._day.prepare()
             self._cluster.kubectl("apply", "-f", str(CRD_FOLDER.with_name("rbac")))
             token = self._cluster.service_account_token("muster-system", "muster")
+            if len(self._components) > 1:  # that account may hold one lease only; the chart makes others
+                token = self._cluster.token
             stack.push_async_callback(self._day.stop)
             for number, proxy in enumerate(self._proxies):
-                replica = Replica(f"replica-{number}", proxy.url, token, self._directory, CONFIG)
-                self._replicas.append(replica)
-                stack.push_async_callback(replica.stop)
-                replica.start()
+                for only in self._components:
+                    name = f"{only or 'replica'}-{number}"
+                    replica = Replica(name, proxy.url, token, self._directory, CONFIG, only)
+                    self._replicas.append(replica)
+                    stack.push_async_callback(replica.stop)
+                    replica.start()
             await self._live()
             await self._catch_up()
             await self._drain()
@@ -139,15 +149,18 @@ class Chaos:
         if one.target not in ("leader", "standby"):
             await self._day.trouble(one)
             return
-        holder = await self._holder()
-        leader = next((replica for replica in self._replicas if replica.holds(holder)), self._replicas[0])
-        other = next(replica for replica in self._replicas if replica is not leader)
+        only = self._dice.choice([*self._components])
+        alike = [replica for replica in self._replicas if replica.only == only]
+        holder = await self._holder(self._components[only])
+        leader = next((replica for replica in alike if replica.holds(holder)), alike[0])
+        other = next(replica for replica in alike if replica is not leader)
         await (leader if one.target == "leader" else other).trouble(one)
 
-    async def _holder(self) -> str:
+    async def _holder(self, lease: str) -> str:
         path = "/apis/coordination.k8s.io/v1/namespaces/muster-system/leases"
         found = await self._api.request("GET", path)
-        return next((str(one["spec"].get("holderIdentity", "")) for one in found["items"]), "")
+        held = {one["metadata"]["name"]: str(one["spec"].get("holderIdentity", "")) for one in found["items"]}
+        return held.get(lease, "")
 
     async def _until(self, met: Callable[[], bool], within: float) -> float | None:
         """Return the seconds until it is so, or None."""
@@ -242,8 +255,9 @@ def _told(counts: Counter[str]) -> str:
 
 
 def live(
-    cluster: ControlPlane, seed: int, seconds: float, directory: Path, rate: float = RATE, linger: float = 0.0
-) -> Outcome:
+    cluster: ControlPlane, seed: int, seconds: float, directory: Path, rate: float = RATE, linger: float = 0.0,
+    *, split: bool = False,
+) -> Outcome:  # fmt: skip
     """Live a day on a control plane that has the definitions and is used by nobody else."""
     create_namespace_named(cluster, days.NAMESPACE)
 
@@ -252,7 +266,7 @@ def live(
         assert task is not None
         if threading.current_thread() is threading.main_thread():
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)  # no replica is left behind
-        return await Chaos(cluster, seed, seconds, directory, rate, linger).run()
+        return await Chaos(cluster, seed, seconds, directory, rate, linger, split=split).run()
 
     return asyncio.run(lived())
 
@@ -276,17 +290,24 @@ def main() -> int:
     parser.add_argument(
         "--linger", type=float, default=0.0, help="seconds for which a day that failed can be looked at"
     )
+    parser.add_argument(
+        "--split", action="store_true", help="scheduler, binder and controllers as processes of their own"
+    )
     arguments = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))  # of the fake kubelet
     print(f"seed {arguments.seed}, {arguments.minutes:g} minutes of faults ...", flush=True)
     directory = Path(tempfile.mkdtemp(prefix=f"muster-chaos-{arguments.seed}-"))
     with ControlPlane() as cluster:
         cluster.apply_crds(CRD_FOLDER)
-        outcome = live(cluster, arguments.seed, arguments.minutes * 60, directory, arguments.rate, arguments.linger)
+        outcome = live(
+            cluster, arguments.seed, arguments.minutes * 60, directory, arguments.rate, arguments.linger,
+            split=arguments.split,
+        )  # fmt: skip
     print(outcome.text())
     if outcome.problems:
         print(f"logs of the replicas: {directory}")
-        print(f"live it again: make chaos MINUTES={arguments.minutes:g} SEED={arguments.seed}")
+        split = " SPLIT=1" if arguments.split else ""
+        print(f"live it again: make chaos MINUTES={arguments.minutes:g} SEED={arguments.seed}{split}")
         return 1
     shutil.rmtree(directory, ignore_errors=True)
     return 0
