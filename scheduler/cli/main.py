@@ -216,7 +216,7 @@ def _source(
 @app.command()
 def simulate(
     files: Annotated[
-        list[Path], typer.Option("--filename", "-f", exists=True, dir_okay=False, help="Manifests of the gang; repeat.")
+        list[Path], typer.Option("--filename", "-f", help="Manifests of the gang, - for standard input; repeat.")
     ],
     nodes: Annotated[int, typer.Option("--nodes", min=0, max=10000, help="So many nodes more, like --template.")] = 0,
     template: Annotated[str, typer.Option("--template", help="Name of the node that the added ones are like.")] = "",
@@ -439,7 +439,7 @@ def replay(
 
 @app.command()
 def convert(
-    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Manifests; lists too.")],
+    files: Annotated[list[Path], typer.Argument(help="Manifests, - for standard input; lists too.")],
 ) -> None:
     """Print queues of Volcano, KAI and Kueue as queues of Muster."""
     from scheduler.cli.convert import convert as convert_files
