@@ -272,6 +272,13 @@ class Release:
         chart = ("gang", str(helm.CHART), "--namespace", self.namespace, "--set", sets)
         return helm.run(verb, *chart, kubeconfig=self._kubeconfig).stdout
 
+    def second(self) -> str:
+        """Try to install another release beside it; return the refusal."""
+        where = ("--namespace", self.namespace, "--set", "crds.install=false,rbac.aggregateRoles=false")
+        done = helm.run("install", "other", str(helm.CHART), *where, kubeconfig=self._kubeconfig, check=False)
+        assert done.returncode
+        return done.stderr
+
     def names(self, path: str) -> set[str]:
         """Return the names of the release's objects of a kind."""
         found = self.rest.list(path.format(namespace=self.namespace))
@@ -382,5 +389,6 @@ def test_an_upgrade_takes_the_components_together_and_apart_again(real_control_p
         assert release.names(roles) == {"gang", "gang-scheduler", "gang-binder", "gang-lease"}
         release.helm("upgrade", split=True)
         assert release.processes() == apart
+        assert "has Muster already, as release gang" in release.second()
         assert release.settles("gang-binder", bind, "default")
         assert release.settles("gang", bind, "default", wanted=False)
