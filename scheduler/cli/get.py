@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Container
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
 from scheduler.cli.kin import Served
-from scheduler.cli.output import NOT_FOUND, OK, age, complain, emit, hint, note, timestamp, with_client
+from scheduler.cli.output import NOT_FOUND, OK, USAGE, age, complain, emit, hint, note, timestamp, with_client
 from scheduler.cluster.assembler import Assembler
 from scheduler.cluster.client import ApiClient, ApiError, path_of
+from scheduler.config import ConfigError
 from scheduler.dialects.queues import amounts_said
 from scheduler.framework.gangs import membership, not_found
 from scheduler.framework.queue_tree import QueueTree, build
@@ -18,7 +21,7 @@ from scheduler.model.groups import GroupState, PodGroup, said_of_stray
 from scheduler.model.phases import word_of
 from scheduler.model.pods import Condition
 from scheduler.model.quantity import format_amount
-from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue, that_counts
+from scheduler.model.queues import DEFAULT_QUEUE, ROOT_QUEUE, WEIGHT_UNIT, Queue, leaf_of, that_counts
 from scheduler.model.resources import add
 from scheduler.model.shares import GONE
 from scheduler.model.verdict import Code
@@ -48,11 +51,18 @@ def list_objects(
     namespace: str | None,
     all_namespaces: bool,
     output: str,
+    config: Path | None = None,
 ) -> int:
-    """Print the objects of a kind; exit code."""
+    """Print the objects of a kind; exit code. config: the file of `muster run`, for groups and queues."""
+    try:
+        settings = load_configuration(config)
+    except ConfigError as error:
+        complain(f"{config}: {error}" if config else str(error))
+        return USAGE
+    served = Served(settings.scheduler_names, guess=config is None, grouping=settings.grouping)
     fetch: dict[str, Callable[[ApiClient, str | None], Awaitable[list[Row]]]] = {
-        "groups": _groups,
-        "queues": _queues,
+        "groups": partial(_groups, served),
+        "queues": partial(_queues, served),
         "nodes": _nodes,
         "requests": _requests,
     }
@@ -129,9 +139,7 @@ def dialect_of(group: PodGroup) -> str:
     return group.kind.lower() if group.dialect == "owner" else group.dialect
 
 
-async def _groups(client: ApiClient, namespace: str | None) -> list[Row]:
-    settings = load_configuration(None)
-    served = Served(settings.scheduler_names, guess=True, grouping=settings.grouping)
+async def _groups(served: Served, client: ApiClient, namespace: str | None) -> list[Row]:
     pods = [pod for pod, _ in await reading.pods(client, namespace, served)]
     queues = await reading.namespace_queues(client)
     return [
@@ -139,7 +147,7 @@ async def _groups(client: ApiClient, namespace: str | None) -> list[Row]:
             "namespace": state.group.namespace,
             "name": state.group.name,
             "dialect": dialect_of(state.group),
-            "queue": state.queue,
+            "queue": leaf_of(state.queue),
             "phase": phase_of(state),
             "bound": len(state.bound),
             "minimum": None if state.missing_object else state.group.min_member,
@@ -178,7 +186,7 @@ def _problem(queue: Queue, counts: Queue, tree: QueueTree) -> str:
     return f"{found[0]}: {found[1]}" if found is not None else ""
 
 
-async def _queues(client: ApiClient, _: str | None) -> list[Row]:
+async def _queues(served: Served, client: ApiClient, _: str | None) -> list[Row]:
     queues = await reading.queues(client)
     by_name: dict[str, dict[str, Queue]] = {}
     for queue in queues:
@@ -204,13 +212,13 @@ async def _queues(client: ApiClient, _: str | None) -> list[Row]:
         }
         for queue in queues
     ]
-    return rows + await _gone(client, {queue.name for queue in queues})
+    return rows + await _gone(served, client, {queue.name for queue in queues})
 
 
-async def _gone(client: ApiClient, known: Container[str]) -> list[Row]:
+async def _gone(served: Served, client: ApiClient, known: Container[str]) -> list[Row]:
     """Return a row for each queue in which something runs and that has no object."""
     try:
-        snapshot = await picture.read(client, load_configuration(None).scheduler_names, guess=True)
+        snapshot = await picture.read(client, served.names, guess=served.guess, grouping=served.grouping)
     except ApiError as error:
         if error.status != 403:
             raise
@@ -237,7 +245,7 @@ async def _nodes(client: ApiClient, _: str | None) -> list[Row]:
     return [
         {
             "name": node.name,
-            "schedulable": "no" if node.unschedulable or node.deleting else "yes",
+            "schedulable": "no" if node.is_down else "yes",
             "pods": f"{len(on.get(node.name, []))}/{node.slots}",
             "used": _shown(add(*on.get(node.name, []))),
             "allocatable": _shown(node.allocatable),

@@ -86,10 +86,7 @@ def lint(
 
     async def work(client: ApiClient) -> int:
         known = await picture.events(client, settings.scheduler_names, guess=True, grouping=settings.grouping)
-        classes: dict[str, int] = {}
-        for one in known:
-            if isinstance(one, feed.PriorityClassSet):
-                classes |= {one.name: one.value} | ({"": one.value} if one.default else {})
+        classes = await picture.classes(client)
         where = namespace or client.credentials.identity.namespace or "default"
         read = _read(documents, where, classes)
         marked = frozenset(

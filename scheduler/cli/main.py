@@ -147,6 +147,7 @@ def get(
     level: Level = None,
     resource: Resource = None,
     file: SnapshotFile = None,
+    config: ConfigFile = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -155,10 +156,12 @@ def get(
         from scheduler.cli.picture import Source
         from scheduler.cli.topology import show
 
-        raise typer.Exit(show(name, level, resource, Source(kubeconfig, context, file), output.value))
+        raise typer.Exit(show(name, level, resource, Source(kubeconfig, context, file, config), output.value))
     for option, value in (("--level", level), ("--resource", resource), ("--snapshot", file)):
         if value is not None:
             raise typer.BadParameter(f"{option} is for `get topology`")
+    if config is not None and kind not in (Kind.GROUPS, Kind.QUEUES):
+        raise typer.BadParameter("--config is for groups, queues and topology")
     from scheduler.cli.get import list_objects
 
     raise typer.Exit(
@@ -170,6 +173,7 @@ def get(
             namespace=namespace,
             all_namespaces=all_namespaces,
             output=output.value,
+            config=config,
         )
     )
 
@@ -212,7 +216,7 @@ def _source(
 @app.command()
 def simulate(
     files: Annotated[
-        list[Path], typer.Option("--filename", "-f", exists=True, dir_okay=False, help="Manifests of the gang; repeat.")
+        list[Path], typer.Option("--filename", "-f", help="Manifests of the gang, - for standard input; repeat.")
     ],
     nodes: Annotated[int, typer.Option("--nodes", min=0, max=10000, help="So many nodes more, like --template.")] = 0,
     template: Annotated[str, typer.Option("--template", help="Name of the node that the added ones are like.")] = "",
@@ -435,7 +439,7 @@ def replay(
 
 @app.command()
 def convert(
-    files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Manifests; lists too.")],
+    files: Annotated[list[Path], typer.Argument(help="Manifests, - for standard input; lists too.")],
 ) -> None:
     """Print queues of Volcano, KAI and Kueue as queues of Muster."""
     from scheduler.cli.convert import convert as convert_files

@@ -21,6 +21,7 @@ from scheduler.actions.run import Sessions, decided, new_session
 from scheduler.app import load_configuration, make_sessions
 from scheduler.cli import reading
 from scheduler.cli.kin import Served
+from scheduler.cli.manifests import ANY_CLASS, Classes
 from scheduler.cli.output import FAILED, USAGE, complain, note, with_client
 from scheduler.cluster import feed
 from scheduler.cluster.assembler import Assembler
@@ -127,6 +128,20 @@ async def events(
     return found
 
 
+async def classes(client: ApiClient) -> Classes:
+    """Return the priority classes; every one is taken to exist where they may not be read, which `events` tells."""
+    try:
+        found = await _priorities(client)
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return ANY_CLASS
+    values: dict[str, int] = {}
+    for one in found:
+        values |= {one.name: one.value} | ({"": one.value} if one.default else {})
+    return values
+
+
 def served(pods: list[tuple[Pod, Shape]], names: tuple[str, ...], *, guess: bool) -> list[feed.Event]:
     """Return the pods as events, those that Muster serves marked."""
     events: list[feed.Event] = [feed.ShapeSet(shape) for shape in {shape.key: shape for _, shape in pods}.values()]
@@ -154,7 +169,7 @@ async def _lesser(
     return list(found)
 
 
-async def _priorities(client: ApiClient) -> list[feed.Event]:
+async def _priorities(client: ApiClient) -> list[feed.PriorityClassSet]:
     raws = await reading.items(client, path_of("scheduling.k8s.io", "v1", "priorityclasses"))
     return [feed.PriorityClassSet(*core.decode_priority_class(raw)) for raw in raws]
 

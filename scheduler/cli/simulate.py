@@ -74,10 +74,7 @@ def simulate(
     async def work(client: ApiClient) -> int:
         where = question.namespace or client.credentials.identity.namespace or "default"
         known = await picture.events(client, settings.scheduler_names, guess=True, grouping=settings.grouping)
-        classes: dict[str, int] = {}
-        for one in known:
-            if isinstance(one, feed.PriorityClassSet):
-                classes |= {one.name: one.value} | ({"": one.value} if one.default else {})
+        classes = await picture.classes(client)
         try:
             read = added(documents, where, classes)
         except (Unusable, Undecodable) as error:

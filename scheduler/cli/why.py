@@ -27,6 +27,7 @@ from scheduler.dialects.base import plain
 from scheduler.framework.gangs import stray
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.pods import Pod, Shape
+from scheduler.model.queues import leaf_of
 from scheduler.observe import explain as words
 
 Facts = dict[str, Any]
@@ -113,7 +114,7 @@ def _facts(state: GroupState | None, pod: Pod | None) -> Facts:
         facts |= {
             "group": f"{group.namespace}/{group.name}",
             "dialect": dialect_of(group),
-            "queue": state.queue,
+            "queue": leaf_of(state.queue),
             "phase": phase_of(state),
             "minimum": None if state.missing_object else group.min_member,
             "bound": len(state.bound),

@@ -13,7 +13,7 @@ from scheduler.dialects.registry import DIALECTS
 from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.parts import STRAY, dealt, make_tree
 from scheduler.model.pods import Pod, Problem
-from scheduler.model.queues import DEFAULT_QUEUE
+from scheduler.model.queues import leaf_of
 from scheduler.model.verdict import Verdict
 
 _API_VERSIONS = {
@@ -45,7 +45,7 @@ def queue_of(group: PodGroup | None, members: Iterable[Pod], namespace_queue: Ca
     for pod in () if text else members:
         text, namespace = text or pod.queue, pod.namespace
     text = text or namespace_queue(namespace, "")
-    return text.strip("/").rpartition("/")[2] or DEFAULT_QUEUE
+    return leaf_of(text)
 
 
 def _made_group(key: str, members: Iterable[Pod]) -> tuple[PodGroup, bool]:

@@ -16,7 +16,7 @@ from scheduler.model.decisions import Victim
 from scheduler.model.groups import GroupState
 from scheduler.model.parts import tree_of
 from scheduler.model.pods import Pod, Shape, held_together
-from scheduler.model.queues import DEFAULT_QUEUE
+from scheduler.model.queues import leaf_of
 from scheduler.model.resources import Amounts
 from scheduler.model.snapshot import Snapshot
 
@@ -194,7 +194,7 @@ def _of_group(state: GroupState, shapes: Mapping[str, Shape]) -> Running | None:
     return Running(
         key=state.key,
         holder=f"{group.namespace}/{group.name}",
-        queue=state.queue.strip("/").rpartition("/")[2] or DEFAULT_QUEUE,
+        queue=leaf_of(state.queue),
         priority=state.priority,
         pods=state.bound,
         minimum=max(1, group.min_member - len(state.succeeded)),

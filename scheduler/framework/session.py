@@ -40,7 +40,7 @@ from scheduler.model.decisions import Decision, Decisions, Drain, Place
 from scheduler.model.groups import GroupState
 from scheduler.model.nodes import HOSTNAME
 from scheduler.model.pods import Pod, Shape, held_by, holder_of
-from scheduler.model.queues import DEFAULT_QUEUE, Queue
+from scheduler.model.queues import Queue, leaf_of
 from scheduler.model.resources import Amounts
 from scheduler.model.snapshot import NodeTable, Snapshot
 from scheduler.model.verdict import Code, Verdict, verdict
@@ -231,7 +231,7 @@ class Session:
 
     def queue_of(self, state: GroupState) -> str:
         """Name of the leaf queue that the group waits in."""
-        return state.queue.strip("/").rpartition("/")[2] or DEFAULT_QUEUE
+        return leaf_of(state.queue)
 
     def queue_row(self, state: GroupState) -> int | None:
         """Row of the group's queue in the book; None where there is no such queue and nothing runs in it."""

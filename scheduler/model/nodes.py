@@ -45,6 +45,11 @@ class Node:
     features: tuple[str, ...] = ()
 
     @property
+    def is_down(self) -> bool:
+        """Whether nothing is to be put there whatever it has: it is cordoned, being deleted, or not ready."""
+        return self.unschedulable or self.deleting or any(taint.key in _DOWN for taint in self.taints)
+
+    @property
     def as_ready(self) -> Node:
         """The node as it would be if it were there to be used, with the taints of its pool."""
         taints = tuple(taint for taint in self.taints if taint.key not in _DOWN)

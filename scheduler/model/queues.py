@@ -65,6 +65,11 @@ class Queue:
     raw_status: bytes = field(default=b"", compare=False)
 
 
+def leaf_of(path: str) -> str:
+    """Return the name of the queue at the end of a path; that of the default queue for nothing."""
+    return path.strip("/").rpartition("/")[2] or DEFAULT_QUEUE
+
+
 def that_counts(by_dialect: Mapping[str, Queue]) -> Queue:
     """Return the one that counts of queues of one name, by dialect: Muster's own, else the first by dialect."""
     return by_dialect.get("muster") or by_dialect[min(by_dialect)]

@@ -180,6 +180,22 @@ def test_nodes_tell_what_is_used_of_what(muster: CliRunner) -> None:
     assert (rows["n1"]["pods"], rows["n1"]["schedulable"]) == ("2/110", "yes")
 
 
+def test_a_configuration_counts_where_it_says_something(muster: CliRunner, tmp_path: Path) -> None:
+    assert "--config is for groups" in _run(muster, "get", "nodes", "--config", "x", exits=2).stderr
+    assert "No such file" in _run(muster, "get", "groups", "--config", str(tmp_path / "none.yaml"), exits=2).stderr
+
+
+def test_a_node_that_is_not_ready_is_not_schedulable(tmp_path: Path) -> None:
+    with ThreadedServer(PlaygroundServer()) as server:
+        rest = Rest(server.url, token="")
+        for name in ("n1", "n2"):
+            nodes.register_node(rest, nodes.node_object(name, {"cpu": 8}))
+        rest.patch("/api/v1/nodes/n2/status", {"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
+        beside = CliRunner(env={"KUBECONFIG": str(server.write_kubeconfig(tmp_path / "kubeconfig"))})
+        rows = _rows(beside, "get", "nodes")
+    assert {name: row["schedulable"] for name, row in rows.items()} == {"n1": "yes", "n2": "no"}
+
+
 def test_queues_tell_weight_and_limit(muster: CliRunner) -> None:
     row = _rows(muster, "get", "queues")["research"]
     assert (row["dialect"], row["weight"], row["limit"]) == ("volcano", 3, {"cpu": "10"})
@@ -439,6 +455,7 @@ def test_gangs_of_owners_without_an_object_are_shown_through_what_stands_between
         head = "apiVersion: config.muster.sh/v1alpha1\nkind: SchedulerConfiguration\n"
         off.write_text(head + "grouping: {enabled: false}\n")
         loose = json.loads(runner.invoke(app, ["queue", "-o", "json", "--config", str(off)]).stdout)
+        none = json.loads(runner.invoke(app, ["get", "groups", "-o", "json", "--config", str(off)]).stdout)
         server.call(lambda: server.server.faults.fail("/rayclusters", 403, count=-1))
         refused = runner.invoke(app, ["get", "groups", "-o", "json"])
     assert [(one["name"], one["dialect"], one["minimum"], one["members"]) for one in groups] == [
@@ -450,5 +467,6 @@ def test_gangs_of_owners_without_an_object_are_shown_through_what_stands_between
     assert {one["name"] for one in waiting} >= {"js", "tune"}
     assert "js (jobset)" in why
     assert {one["name"] for one in loose} >= {"js-w-0-x", "js-w-1-x", "tune-head"}
+    assert none == []
     assert [one["name"] for one in json.loads(refused.stdout)] == ["js"]
     assert "gangs of rayclusters.ray.io for which no PodGroup was made are not shown: 403" in refused.stderr

@@ -93,6 +93,21 @@ def test_the_cluster_is_asked_where_that_is_wanted(runner: CliRunner, beside: Cl
     assert "rak" in said_of_level
 
 
+@pytest.mark.parametrize("words", [("lint", "--cluster"), ("simulate",)])
+def test_classes_that_may_not_be_read_are_not_said_to_be_missing(
+    server: ThreadedServer, beside: CliRunner, words: tuple[str, ...]
+) -> None:
+    spec = template("muster") | {"spec": {**template("muster")["spec"], "priorityClassName": "high"}}  # type: ignore[dict-item]
+    text = workload("batch/v1", "Job", template=spec)
+    fault = server.call(lambda: server.server.faults.fail("/priorityclasses", 403, count=-1))
+    try:
+        said = muster(beside, *words, "-f", "-", input=text)
+    finally:
+        server.call(lambda: server.server.faults.remove(fault))
+    assert "priorities of groups are not looked at: 403" in said.stderr
+    assert "PriorityClass" not in said.stdout
+
+
 def test_files_that_cannot_be_read_are_told(runner: CliRunner, tmp_path: Path) -> None:
     broken = tmp_path / "broken.yaml"
     broken.write_text("a: [")
