@@ -43,7 +43,6 @@ from scheduler.binder.run import Settings
 from scheduler.binder.volumes import Settings as VolumeSettings
 from scheduler.binder.volumes import VolumeBinding
 from scheduler.cluster import feed
-from scheduler.cluster.access import Reviewer
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import POOL_BESIDE_BINDER, ApiClient, ApiError, RequestFailed, path_of
 from scheduler.cluster.components import SchedulerLease, identity, lease_name, until_no_binder
@@ -59,15 +58,14 @@ from scheduler.controllers.grouping import Grouping
 from scheduler.controllers.leaving import Leaving
 from scheduler.dialects import owners
 from scheduler.dialects.registry import BY_NAME, DIALECTS
+from scheduler.io_ports import Ports
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.components import WHOLE, Component
 from scheduler.observe import explain
-from scheduler.observe.health import Health
 from scheduler.observe.metrics import Metrics
 from scheduler.observe.tracing import from_environment
 from scheduler.pulse import PATIENCE, Pulse
-from scheduler.web.port import Page, digest
-from scheduler.web.site import Status
+from scheduler.web.port import Page
 
 log = structlog.get_logger("muster.io")
 RELOAD_PERIOD = 2.0
@@ -191,8 +189,24 @@ class IoProcess:
         self._writer = Writer(self._client, self._may_write, self._metrics, pressed=lambda: self._bind_depth > 0)
         self._link = self._start_brain()
         self._pulse = Pulse(self._link.send, patience=self.patience) if self._link is not None else None
-        self._page = Page(self._link.send, self._page_status) if self._link is not None else None
-        self._performer = Performer(
+        self._page = Page(self._link.send, lambda: self._ports.standing()) if self._link is not None else None
+        self._performer = self._perform()
+        self._scheduler_lease = SchedulerLease(self._client, self._lease_namespace, config.leader_election.name)
+        self._binder = self._bind() if Component.BINDER in self._components else None
+        self._ports = self._open_ports()
+
+    @property
+    def _lease_namespace(self) -> str:
+        return self._config.leader_election.namespace or self._config.namespace
+
+    @property
+    def _bind_depth(self) -> int:
+        return self._binder.depth if self._binder is not None else 0
+
+    def _perform(self) -> Performer:
+        """Make what carries out the decisions of sessions."""
+        config = self._config
+        return Performer(
             self._writer,
             self._cache,
             BY_NAME,
@@ -206,22 +220,25 @@ class IoProcess:
             volume_time=config.binder.volume_timeout,
             victim_time=config.binder.victim_timeout,
         )
-        self._scheduler_lease = SchedulerLease(self._client, self._lease_namespace, config.leader_election.name)
-        self._binder = self._bind() if Component.BINDER in self._components else None
 
-    @property
-    def _lease_namespace(self) -> str:
-        return self._config.leader_election.namespace or self._config.namespace
-
-    @property
-    def _bind_depth(self) -> int:
-        return self._binder.depth if self._binder is not None else 0
-
-    @property
-    def _open_requests(self) -> int:
-        if self._binder is not None:
-            return self._binder.open_requests
-        return sum(request.open for request in self._cache.requests())
+    def _open_ports(self) -> Ports:
+        return Ports(
+            config=lambda: self._config,
+            components=self._components,
+            client=self._client,
+            cache=self._cache,
+            watches=self._watches,
+            elector=self._elector,
+            may_write=self._may_write,
+            writer=self._writer,
+            performer=self._performer,
+            metrics=self._metrics,
+            binder=self._binder,
+            grouping=self._grouping,
+            pulse=self._pulse,
+            page=self._page,
+            snapshot=self._snapshot if self._decides else None,
+        )
 
     def _elect(self) -> Any:
         """Make what says whether this process leads."""
@@ -314,7 +331,7 @@ class IoProcess:
         works: dict[str, Any] = {
             "watches": self._watches.run(),
             "lead": self._lead(),
-            "ports": self._serve_ports(),
+            "ports": self._ports.serve(),
             "reload": self._reload(),
         }
         if self._grouping is not None:
@@ -498,94 +515,9 @@ class IoProcess:
         if self._tracing is not None:
             await asyncio.to_thread(self._tracing.close)
 
-    # -- ports ----------------------------------------------------------------------------------------------------
-
-    async def _serve_ports(self) -> None:
-        host, _, port = self._config.health_address.rpartition(":")
-        health = Health(
-            host or "127.0.0.1",
-            int(port),
-            ready=self._ready,
-            alive=self._alive,
-            metrics=self._render_metrics,
-            snapshot=self._snapshot if self._decides else None,
-            state=self._state,
-            access=Reviewer(self._client).status,
-            page=self._page.answer if self._page is not None else None,
-        )
-        await health.start()
-        log.info("serving", address=health.address)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            await health.stop()
-
-    def _ready(self) -> tuple[bool, str]:
-        if not self._watches.all_synced.is_set():
-            return False, f"waiting for {', '.join(self._watches.waiting_for())}"
-        lost = self._watches.lost()
-        return (False, f"cannot follow {', '.join(lost)}") if lost else (True, "ok")
-
-    def _alive(self) -> tuple[bool, str]:
-        return self._pulse.words if self._pulse is not None else (True, "ok")
-
-    def _render_metrics(self) -> bytes:
-        self._metrics.observe(
-            cache=self._cache.sizes(),
-            watches=self._watches.status(),
-            backlog=self._writer.backlog(),
-            bind_depth=self._bind_depth,
-            open_requests=self._open_requests,
-            assumed=self._performer.assumed,
-            pending=self._performer.pending(),
-            queues=self._performer.queues(),
-            faults=self._performer.topology_faults(),
-        )
-        return self._metrics.render()
-
     async def _snapshot(self) -> bytes:
         waiter: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._snapshot_waiters.append(waiter)
         self._send(feed.SnapshotAsk())
         async with asyncio.timeout(30):
             return await waiter
-
-    def _page_status(self) -> Status:
-        elected = isinstance(self._elector, Elector)
-        return Status(
-            synced=self._watches.all_synced.is_set(),
-            missing=tuple(self._watches.waiting_for() or self._watches.lost()),
-            leading=self._may_write(),
-            elects=elected,
-            identity=self._elector.identity if elected else "",
-            holder=self._elector.holder or "",
-            epoch=int(self._elector.epoch or 0),
-            config=digest(self._config),
-            scheduler_names=self._config.scheduler_names,
-            actions=self._config.actions,
-            objects=self._cache.sizes(),
-            dialects=dict(self._cache.dialects),
-            bad={f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
-            open_requests=self._open_requests,
-            writes=self._writer.backlog(),
-        )
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            "synced": self._watches.all_synced.is_set(),
-            "leading": self._may_write(),
-            "epoch": self._elector.epoch,
-            "holder": self._elector.holder,
-            "objects": self._cache.sizes(),
-            "dialects": dict(self._cache.dialects),
-            "badObjects": {f"{kind} {name}": text for (kind, name), text in self._watches.bad_objects.items()},
-            "openBindRequests": self._open_requests,
-            "writes": self._writer.backlog(),
-            "grouping": self._grouping_state(),
-            "components": sorted(one.value for one in self._components),
-        }
-
-    def _grouping_state(self) -> dict[str, str] | str:
-        if self._grouping is None:
-            return "elsewhere"
-        return self._grouping.problems or ({} if self._config.grouping.enabled else "off")
