@@ -29,10 +29,11 @@ def _targets(context: typer.Context, incomplete: str) -> list[str]:
 
 GroupName = Annotated[str, typer.Argument(help="A group, or a pod that stands alone.", autocompletion=_groups)]
 Described = Annotated[
-    str, typer.Argument(help="A group or a pod: NAME, group/NAME or pod/NAME.", autocompletion=_groups)
+    str, typer.Argument(help="A group or a pod: NAME, NAMESPACE/NAME, group/NAME or pod/NAME.", autocompletion=_groups)
 ]
 Suspendable = Annotated[
-    str, typer.Argument(help="A group or a queue: NAME, group/NAME or queue/NAME.", autocompletion=_targets)
+    str,
+    typer.Argument(help="A group or a queue: NAME, NAMESPACE/NAME, group/NAME or queue/NAME.", autocompletion=_targets),
 ]
 QueueName = Annotated[str | None, typer.Argument(help="One queue.", autocompletion=_queues)]
 QueueTree = Annotated[str | None, typer.Argument(help="One queue with all below it.", autocompletion=_queues)]

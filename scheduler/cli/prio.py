@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from scheduler.actions.lineup import Level, Turn, turn_of
+from scheduler.cli.choosing import Refused, target_of
 from scheduler.cli.output import NOT_FOUND, OK, complain, hint, listing, named, table, tell
 from scheduler.cli.picture import Picture, Source, with_picture
 from scheduler.framework.hooks import HookRaised
@@ -23,6 +24,8 @@ from scheduler.observe.explain import sentence
 Facts = dict[str, Any]
 _NAMED = 5
 """Names of those ahead that are told in a table."""
+_KINDS = {"": "", "group": "", "pod": ""}
+_FORMS = "NAME, NAMESPACE/NAME, group/NAME or pod/NAME"
 _STEPS = {
     "repair": "its lost members come back, before anybody starts",
     "start": "it starts with its minimum",
@@ -31,12 +34,16 @@ _STEPS = {
 
 
 def show(target: str, namespace: str | None, source: Source, output: str) -> int:
-    """Print the factors of a group (NAME, group/NAME, or a pod that stands alone); exit code."""
+    """Print the factors of a group, or of a pod that stands alone (see `_FORMS`); exit code."""
+    try:
+        meant = target_of(target, namespace, _KINDS, _FORMS)
+    except Refused as refused:
+        complain(str(refused))
+        return refused.code
 
     def work(picture: Picture, default: str) -> int:
         session = picture.session()
-        where = namespace or default
-        name = target.rpartition("/")[2]
+        where, name = meant.namespace or default, meant.name
         states = [
             one for one in session.snapshot.groups.values() if (one.group.namespace, one.group.name) == (where, name)
         ]

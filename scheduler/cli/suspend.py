@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduler.cli import reading
+from scheduler.cli.choosing import Refused, target_of
 from scheduler.cli.get import dialect_of
 from scheduler.cli.output import FAILED, NOT_FOUND, OK, USAGE, complain, hint, note, with_client
 from scheduler.cluster.client import ApiClient, ApiError
@@ -22,46 +23,39 @@ from scheduler.model.groups import GroupState, PodGroup
 from scheduler.model.queues import Queue, that_counts
 
 Json = dict[str, Any]
+_KINDS = {"": "group", "group": "group", "queue": "queue"}
+_FORMS = "NAME, NAMESPACE/NAME, group/NAME or queue/NAME"
 _BY_NAME = {dialect.name: dialect for dialect in DIALECTS}
 
 
 def suspend(target: str, namespace: str | None, kubeconfig: str | None, context: str | None, *, drain: bool) -> int:
-    """Suspend GROUP, group/NAME or queue/NAME; exit code. drain: of a queue, what runs is evicted too."""
-    kind, name = _parsed(target)
-    if not name:
-        return USAGE
-    if drain and kind != "queue":
-        complain("--drain is for queues (queue/NAME): a group is never evicted by suspending it")
-        return USAGE
-    state = "Drain" if drain else "Hold"
-    return _change(kind, name, namespace, kubeconfig, context, state)
+    """Suspend a group or a queue (see `_FORMS`); exit code. drain: of a queue, what runs is evicted too."""
+    return _change(target, namespace, kubeconfig, context, "Drain" if drain else "Hold")
 
 
 def resume(target: str, namespace: str | None, kubeconfig: str | None, context: str | None) -> int:
     """Undo `suspend`; exit code."""
-    kind, name = _parsed(target)
-    if not name:
+    return _change(target, namespace, kubeconfig, context, "Open")
+
+
+def _change(target: str, namespace: str | None, kubeconfig: str | None, context: str | None, state: str) -> int:
+    try:
+        meant = target_of(target, namespace, _KINDS, _FORMS)
+    except Refused as refused:
+        complain(str(refused))
+        return refused.code
+    if meant.kind == "queue" and meant.namespace != namespace:
+        complain(f"{target}: a queue is in no namespace; write queue/NAME")
         return USAGE
-    return _change(kind, name, namespace, kubeconfig, context, "Open")
+    if state == "Drain" and meant.kind != "queue":
+        complain("--drain is for queues (queue/NAME): a group is never evicted by suspending it")
+        return USAGE
 
-
-def _parsed(target: str) -> tuple[str, str]:
-    """Return kind and name; no name where it cannot be read, which is told."""
-    kind, _, name = target.rpartition("/")
-    if kind not in ("", "group", "queue") or not name:
-        complain(f"{target}: write NAME, group/NAME or queue/NAME")
-        return "", ""
-    return kind or "group", name
-
-
-def _change(
-    kind: str, name: str, namespace: str | None, kubeconfig: str | None, context: str | None, state: str
-) -> int:
     async def work(client: ApiClient) -> int:
-        where = namespace or client.credentials.identity.namespace or "default"
-        if kind == "queue":
-            return await _queue(client, name, state)
-        return await _group(client, where, name, suspended=state != "Open")
+        if meant.kind == "queue":
+            return await _queue(client, meant.name, state)
+        where = meant.namespace or client.credentials.identity.namespace or "default"
+        return await _group(client, where, meant.name, suspended=state != "Open")
 
     return with_client(kubeconfig, context, work)
 

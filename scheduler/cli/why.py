@@ -13,6 +13,7 @@ from typing import Any
 
 from scheduler.app import load_configuration
 from scheduler.cli import picture, reading
+from scheduler.cli.choosing import Refused, target_of
 from scheduler.cli.get import dialect_of, phase_of, waiting_reason
 from scheduler.cli.kin import Served
 from scheduler.cli.outlook import outlook
@@ -35,6 +36,7 @@ _KINDS = {
     "": "any", "pod": "pod", "pods": "pod", "po": "pod",
     "group": "group", "groups": "group", "podgroup": "group", "podgroups": "group", "pg": "group", "job": "group",
 }  # fmt: skip
+_FORMS = "NAME, NAMESPACE/NAME, pod/NAME or group/NAME"
 _LISTED = 3
 """Nodes that are named for a holder."""
 
@@ -49,27 +51,27 @@ def explain(
     by_node: bool = False,
     config: Path | None = None,
 ) -> int:
-    """Print why `target` (NAME, pod/NAME or group/NAME) waits, and what each node says (`by_node`); exit code."""
-    kind, _, name = target.rpartition("/")
-    if kind not in _KINDS or not name:
-        complain(f"{target}: write NAME, pod/NAME or group/NAME")
-        return USAGE
-
+    """Print why `target` (see `_FORMS`) waits, and what each node says (`by_node`); exit code."""
     try:
+        meant = target_of(target, namespace, _KINDS, _FORMS)
         settings = load_configuration(config)
+    except Refused as refused:
+        complain(str(refused))
+        return refused.code
     except ConfigError as error:
         complain(f"{config}: {error}" if config else str(error))
         return USAGE
 
     async def work(client: ApiClient) -> int:
-        where = namespace or client.credentials.identity.namespace or "default"
+        where = meant.namespace or client.credentials.identity.namespace or "default"
+        kind, name = meant.kind, meant.name
         guess = config is None
         found = await reading.pods(client, where, Served(settings.scheduler_names, guess, settings.grouping))
         queues = await reading.namespace_queues(client)
         states = reading.states(await reading.groups(client, where), [pod for pod, _ in found], queues)
-        chosen = _choose(states, [pod for pod, _ in found], name, _KINDS[kind])
+        chosen = _choose(states, [pod for pod, _ in found], name, kind)
         if not chosen:
-            what = {"any": "no group and no pod", "pod": "no pod", "group": "no group"}[_KINDS[kind]]
+            what = {"any": "no group and no pod", "pod": "no pod", "group": "no group"}[kind]
             known = {state.group.name for state in states} | {pod.name for pod, _ in found}
             complain(f"namespace {where} has {what} {name}{hint(name, known)}")
             return NOT_FOUND

@@ -327,14 +327,23 @@ def test_why_of_a_group_that_is_wrong_names_the_field(muster: CliRunner) -> None
     assert "problem  spec.minMember: " in _run(muster, "why", "wrong").stdout
 
 
-@pytest.mark.parametrize("target", ["nothing", "pod/train", "group/train-0"])
+@pytest.mark.parametrize("target", ["nothing", "pod/train", "group/train-0", "default/nothing", "pod/default/train"])
 def test_why_of_what_does_not_exist_exits_3(muster: CliRunner, target: str) -> None:
     assert "namespace default has no " in _run(muster, "why", target, exits=3).stderr
 
 
-@pytest.mark.parametrize("target", ["node/n1", "pod/"])
+def test_what_other_commands_print_of_a_gang_can_be_asked_about(muster: CliRunner) -> None:
+    asked = _run(muster, "why", "train").stdout
+    assert _run(muster, "why", "default/train").stdout == asked
+    assert _run(muster, "why", "group/default/train", "-n", "default").stdout == asked
+    for command in ("why", "prio", "suspend"):
+        assert "namespace elsewhere has no " in _run(muster, command, "elsewhere/train", exits=3).stderr
+        assert "--namespace says b" in _run(muster, command, "a/train", "-n", "b", exits=2).stderr
+
+
+@pytest.mark.parametrize("target", ["node/n1", "a/b/c", "pod/", "", "/x"])
 def test_why_of_something_else_is_wrong_usage(muster: CliRunner, target: str) -> None:
-    assert "write NAME, pod/NAME or group/NAME" in _run(muster, "why", target, exits=2).stderr
+    assert "write NAME, NAMESPACE/NAME, pod/NAME or group/NAME" in _run(muster, "why", target, exits=2).stderr
 
 
 @pytest.mark.parametrize(
