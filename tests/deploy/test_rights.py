@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,8 +75,10 @@ def until(condition: Callable[[], bool], within: float = 60.0) -> bool:
     return True
 
 
-def scheduler_with(cluster: ControlPlane, directory: Path, name: str, token: str, *options: str) -> Scheduler:
-    config = {"schedulerNames": [name], "namespace": name, "leaderElection": {"leaderElect": True}}
+def scheduler_with(
+    cluster: ControlPlane, directory: Path, name: str, token: str, *options: str, **more: Any
+) -> Scheduler:
+    config = {"schedulerNames": [name], "namespace": name, "leaderElection": {"leaderElect": True}, **more}
     kubeconfig = cluster.write_kubeconfig(directory / "account", token)
     return Scheduler(kubeconfig, directory, *options, config=config)
 

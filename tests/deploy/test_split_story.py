@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from scheduler.model.components import Component
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.fixtures import CRD_FOLDER
-from tests.deploy.rights import AUDIT, Right, Story, apart, used
+from tests.deploy import helm
+from tests.deploy.rights import AUDIT, MUSTER, Right, Story, apart, used
 from tests.deploy.test_rights import SELDOM, scheduler_with, until
+from tests.e2e.stage import SHORT_LEASE
 from tests.scenarios.planes import OPERATORS, Scheduler
 
 pytestmark = [pytest.mark.real, pytest.mark.alone, pytest.mark.timeout(600)]
@@ -113,3 +116,57 @@ def test_each_account_uses_all_of_its_rights_and_none_asks_for_more(tmp_path: Pa
         assert missing() == {of: [] for of in wanted}, "granted, and not used"
         refused = {of: [str(right) for right, codes in found(of).items() if 403 in codes] for of in wanted}
         assert refused == {of: [] for of in wanted}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("apart_first", [False, True], ids=["on", "off"])
+def test_a_gang_that_is_half_bound_when_the_chart_switches_becomes_whole(tmp_path: Path, apart_first: bool) -> None:
+    """The upgrade takes the rights of those away who bind, in the middle of it; those who come later go on."""
+    more = {"leaderElection": SHORT_LEASE, "clientConnection": {"qps": 15, "burst": 5}}
+    size, work = 200, "/api/v1/namespaces/default/pods"
+
+    def upgrade(verb: str, split: bool) -> None:
+        sets = f"crds.install=false,rbac.aggregateRoles=false,split.enabled={str(split).lower()}"
+        chart = ("muster", str(helm.CHART), "--namespace", "switch", "--create-namespace", "--set", sets)
+        helm.run(verb, *chart, kubeconfig=cluster.kubeconfig)
+
+    def processes(split: bool) -> list[Scheduler]:
+        found = []
+        for component in [one.value for one in Component] if split else [""]:
+            own = tmp_path / (component or "whole")
+            own.mkdir()
+            token = cluster.service_account_token("switch", "-".join(filter(None, ("muster", component))))
+            only = ("--only", component) if component else ()
+            found.append(scheduler_with(cluster, own, "switch", token, *only, **more))
+            stack.callback(found[-1].stop)
+        return found
+
+    def bound() -> int:
+        return sum("nodeName" in pod["spec"] for pod in cluster.rest.list(work))
+
+    with ControlPlane() as cluster, ExitStack() as stack:
+        cluster.apply_crds(CRD_FOLDER)
+        cluster.register_node("n", {"cpu": "64", "memory": "64Gi", "pods": "500"})
+        upgrade("install", apart_first)
+        before = processes(apart_first)
+        for one in before:
+            one.start()
+        group = {"apiVersion": MUSTER, "kind": "PodGroup", "metadata": {"name": "g"}, "spec": {"minMember": size}}
+        cluster.rest.create(f"/apis/{MUSTER}/namespaces/default/podgroups", group)
+        meta = {"labels": {"scheduling.muster.sh/pod-group": "g"}}
+        container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "10m"}}}
+        spec = {"schedulerName": "switch", "containers": [container]}
+        for number in range(size):
+            cluster.rest.create(work, {"metadata": {"name": f"g-{number}", **meta}, "spec": spec})
+        assert until(lambda: bound() > 10)
+        upgrade("upgrade", not apart_first)
+        for one in before:
+            one.stop()
+        half = bound()
+        assert 10 < half < size, "the upgrade came in the middle of it"
+        pods = {pod["metadata"]["uid"] for pod in cluster.rest.list(work)}
+        after = processes(not apart_first)
+        for one in after:
+            one.launch()
+        assert until(lambda: bound() == size), "\n".join(one.tail(3000) for one in [*before, *after])
+        assert {pod["metadata"]["uid"] for pod in cluster.rest.list(work)} == pods, "nobody was deleted for it"
