@@ -19,7 +19,6 @@ from scheduler.cli.picture import Picture, Source, with_picture
 from scheduler.framework.floorplan import barred
 from scheduler.framework.session import Session
 from scheduler.framework.topology_tree import LevelFault
-from scheduler.model.nodes import NodeClass
 from scheduler.model.quantity import format_amount
 
 Row = dict[str, Any]
@@ -71,7 +70,7 @@ def nodes(session: Session, resource: str) -> list[Row]:
     return [
         {
             "name": name,
-            "state": _state(table.classes[table.class_of[row]]),
+            "state": table.classes[table.class_of[row]].state,
             "pods": f"{int(table.pods[row])}/{int(table.slots[row])}",
             "resource": resource,
             "total": format_amount(resource, int(total[row])),
@@ -80,10 +79,6 @@ def nodes(session: Session, resource: str) -> list[Row]:
         }
         for row, name in enumerate(table.names)
     ]
-
-
-def _state(kind: NodeClass) -> str:
-    return "cordoned" if kind.unschedulable else "not ready" if kind.is_down else "ready"
 
 
 def domains(session: Session, by: str, resource: str) -> list[Row]:

@@ -75,6 +75,11 @@ class NodeClass:
         """Whether nothing is to be put there whatever it has: it is cordoned, being deleted, or not ready."""
         return self.unschedulable or any(taint.key in _DOWN for taint in self.taints)
 
+    @property
+    def state(self) -> str:
+        """One word for people: ready, cordoned (or being deleted), not ready."""
+        return "cordoned" if self.unschedulable else "not ready" if self.is_down else "ready"
+
     def label(self, key: str) -> str | None:
         """Return the value of a label, or None."""
         for name, value in self.labels:

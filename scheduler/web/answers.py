@@ -197,11 +197,11 @@ class Amount(msgspec.Struct, frozen=True):
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """A node in a list. place: its domains, widest first."""
+    """A node in a list. place: its domains, widest first. state: ready; else why nothing is put there."""
 
     name: str
     place: tuple[str, ...]
-    barred: bool
+    state: str
     taints: tuple[str, ...]
     pods: int
     slots: int

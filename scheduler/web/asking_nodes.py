@@ -39,7 +39,7 @@ def nodes(about: About, arguments: Arguments) -> answers.Answer:
         rows = rows[np.argsort(-free, kind="stable")]
     first = start(arguments, NODES, len(rows))
     columns = [table.resources.index(one.resource) for one in every[:3]]
-    found = [_row(about, row, columns, topology, bool(shut[row])) for row in rows[first : first + NODES].tolist()]
+    found = [_row(about, row, columns, topology) for row in rows[first : first + NODES].tolist()]
     sums = ((column, int(table.allocatable[column, rows].sum())) for column in columns)
     levels = trees[topology].levels if topology else ()
     return answers.NodeList(
@@ -75,7 +75,7 @@ def node(about: About, arguments: Arguments) -> answers.Answer:
     levels = trees[topology].levels if topology else ()
     return answers.NodePage(
         **about.head,
-        row=_row(about, row, columns, topology, bool(barred(session)[row])),
+        row=_row(about, row, columns, topology),
         levels=tuple(level.name for level in levels if level.label != HOSTNAME),
         labels=table.nodes[name].labels,
         guests=tuple(guests[first : first + GUESTS]),
@@ -110,7 +110,7 @@ def _guests(session: Session, node: str) -> Iterator[answers.Guest]:
             yield answers.Guest(pod.namespace, pod.name, "", queue, "bound", held, pod.since)
 
 
-def _row(about: About, row: int, columns: list[int], topology: str, shut: bool) -> answers.NodeRow:
+def _row(about: About, row: int, columns: list[int], topology: str) -> answers.NodeRow:
     table = about.session.table
     free = about.session.free
     amounts = tuple(
@@ -124,7 +124,7 @@ def _row(about: About, row: int, columns: list[int], topology: str, shut: bool) 
     name, kind = table.names[row], table.classes[table.class_of[row]]
     place = place_of(about, name, topology)
     taints = tuple(_taint(one) for one in kind.taints)
-    return answers.NodeRow(name, place, shut, taints, int(table.pods[row]), int(table.slots[row]), amounts)
+    return answers.NodeRow(name, place, kind.state, taints, int(table.pods[row]), int(table.slots[row]), amounts)
 
 
 def _passing(

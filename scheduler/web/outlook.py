@@ -13,6 +13,7 @@ from scheduler.actions.barriers import barriers
 from scheduler.actions.lineup import Turn
 from scheduler.actions.steps import asked_again
 from scheduler.framework.session import Session
+from scheduler.model.barrier import Barrier
 from scheduler.model.groups import GroupState
 from scheduler.model.verdict import CAPACITY_CODES, Code, Verdict
 from scheduler.observe import explain
@@ -63,4 +64,19 @@ def obstacles(session: Session, state: GroupState, why: Verdict | None, actions:
     if not isinstance(ask, Ask):
         return []
     found = barriers(session, ask.for_one() if ask.each else ask, tuple(actions))
-    return [f"{one.action}: {explain.barrier(one)}" for one in found]
+    return in_lines(found)
+
+
+def in_lines(found: Sequence[Barrier]) -> list[str]:
+    """Return obstacles in words: where many queues are alike, those of the first, and names of the others."""
+    alike: dict[tuple[str, str], list[Barrier]] = {}
+    for one in found:
+        alike.setdefault((one.action, one.kind), []).append(one)
+    lines: list[str] = []
+    for (action, _), some in alike.items():
+        told = some if len(some) <= NAMED + 1 else some[:NAMED]
+        lines += [f"{action}: {explain.barrier(one)}" for one in told]
+        rest = [one.queue or ", ".join(one.who) for one in some[len(told) :]]
+        others = "other queues" if some[0].queue else "others"
+        lines += [f"{action}: the same of {len(rest)} {others}: {named(rest)}"] if rest else []
+    return lines

@@ -10,8 +10,10 @@ from scheduler.actions.run import decided
 from scheduler.actions.steps import asked_again
 from scheduler.cluster import feed
 from scheduler.model.affinity import LabelSelector, Requirement
+from scheduler.model.barrier import Barrier
 from scheduler.model.budgets import DisruptionBudget
 from scheduler.observe import explain
+from scheduler.web.outlook import in_lines
 from tests.unit.actions.test_making_room import Story, gpus
 from tests.unit.framework.world import GPU
 
@@ -102,3 +104,16 @@ def test_pods_that_never_preempt_say_so(w: Story) -> None:
     w.runs("low", ["n", "n"], priority=10)
     w.gang("build", 1, pod={"priority": 100, "preempts": False})
     assert said(w, "build") == ["preempt: its pods say that they never preempt (preemptionPolicy: Never)"]
+
+
+def test_of_many_queues_the_first_are_told_and_the_others_named() -> None:
+    owed = [Barrier("within_owed", "reclaim", f"q{number}", (f"ns/train{number}",)) for number in range(9)]
+    budgets = [Barrier("budget", "reclaim", who=(f"ns/b{number}",), count=1) for number in range(5)]
+    assert in_lines([Barrier("never", "preempt"), *owed, *budgets]) == [
+        "preempt: its pods say that they never preempt (preemptionPolicy: Never)",
+        *(f"reclaim: queue q{one} holds no more than it is owed: ns/train{one}" for one in range(3)),
+        "reclaim: the same of 6 other queues: q3, q4, q5 and 3 more",
+        *(f"reclaim: disruption budget ns/b{one} allows none of its 1 pod to go" for one in range(3)),
+        "reclaim: the same of 2 others: ns/b3, ns/b4",
+    ]
+    assert len(in_lines(owed[:4])) == 4

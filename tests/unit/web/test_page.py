@@ -181,6 +181,8 @@ async def test_filters_and_pages_of_nodes(busy: House) -> None:
     assert await names("in=rack%3Dr1") == ["n2", "n3"]
     assert await names("label=pool%3Da100&q=1") == ["n1"]
     assert await names("state=cordoned") == ["n3"]
+    assert '<span class="phase waits">cordoned</span>' in await busy.text("/page/nodes", "state=cordoned")
+    assert '<span class="phase good">ready</span>' in await busy.text("/page/nodes/n0")
     assert await names("state=free") == []
     assert await names("page=7") == ["n0", "n1", "n2", "n3"]
     assert "No node is like that" in await busy.text("/page/nodes", "q=zzz")
