@@ -60,7 +60,7 @@ from scheduler.dialects import owners
 from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.io_ports import Ports
 from scheduler.model.bindrequest import BindRequest
-from scheduler.model.components import WHOLE, Component
+from scheduler.model.components import WHOLE, Component, leading_component
 from scheduler.observe import explain
 from scheduler.observe.metrics import Metrics
 from scheduler.observe.tracing import from_environment
@@ -161,7 +161,7 @@ class IoProcess:
     async def _compose(self, stack: AsyncExitStack) -> None:
         """Make the parts; nothing runs yet."""
         config = self._config
-        self._metrics, self._tracing = Metrics(), from_environment()
+        self._metrics, self._tracing = Metrics(leading_component(self._components).value), from_environment()
         connection = config.client_connection
         self._client = await stack.enter_async_context(
             self.client_type.connect(

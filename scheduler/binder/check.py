@@ -99,6 +99,11 @@ def bad_victim(place: Place) -> bool:
     )
 
 
+def foreign_victim(place: Place, pod_of: Callable[[str], Pod | None]) -> bool:
+    """Whether there is a victim that is another scheduler's pod: no session names one."""
+    return any(pod is not None and not pod.ours for pod in (pod_of(victim.uid) for victim in place.victims))
+
+
 def barred(assignment: Assignment, pod: Pod | None, node: Node | None, ledger: Ledger) -> tuple[str, bool]:
     """Return why a member could not be bound to its node even if all victims were gone, or ""; and if that is for good.
 

@@ -27,7 +27,7 @@ from scheduler.binder import answers
 from scheduler.binder.arrivals import Arrivals, Epoch
 from scheduler.binder.awaiting import Awaiting, barred_members
 from scheduler.binder.causes import MALFORMED, POD_GONE
-from scheduler.binder.check import NODE_GONE, bad_victim, check, recheck
+from scheduler.binder.check import FOREIGN, NODE_GONE, bad_victim, check, foreign_victim, recheck
 from scheduler.binder.clearing import expects
 from scheduler.binder.desk import Desk
 from scheduler.binder.evictions import eviction_body
@@ -358,9 +358,13 @@ class Binder:
         """Start the gang that has waited longest."""
         while self._waiting:
             run, gang = self._waiting.popleft()
-            if run.records[gang].phase is Phase.QUEUED:
-                self._step(run, gang, Start(self._clock()))
-                return True
+            if run.records[gang].phase is not Phase.QUEUED:
+                continue
+            if foreign_victim(run.request.gangs[gang], self._cache.pod):
+                self._step(run, gang, Refuse(FOREIGN))
+                continue
+            self._step(run, gang, Start(self._clock()))
+            return True
         return False
 
     def veto(self, job: Job) -> Answer | None:

@@ -21,7 +21,7 @@ import structlog
 
 from scheduler.cluster.client import ApiError, RequestFailed, path_of
 from scheduler.cluster.lease import unique_identity
-from scheduler.model.components import Component
+from scheduler.model.components import Component, leading_component
 
 log = structlog.get_logger(__name__)
 
@@ -70,9 +70,8 @@ class Seen:
 
 def lease_name(name: str, components: Collection[Component]) -> str:
     """Return the lease that a process with these components takes, where the scheduler's is called `name`."""
-    if Component.SCHEDULER in components:
-        return name
-    return f"{name}-{Component.BINDER.value if Component.BINDER in components else Component.CONTROLLERS.value}"
+    leading = leading_component(components)
+    return name if leading is Component.SCHEDULER else f"{name}-{leading.value}"
 
 
 def identity(components: Collection[Component]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 
 
@@ -14,3 +15,8 @@ class Component(StrEnum):
 
 
 WHOLE = frozenset(Component)
+
+
+def leading_component(components: Collection[Component]) -> Component:
+    """Return the one as which a process with these leads: the first that it has."""
+    return next(one for one in Component if one in components)

@@ -157,9 +157,9 @@ class WatchStatus(Protocol):
 
 
 class Metrics:
-    """See the module. One a process; used from the event loop only."""
+    """See the module. One a process; used from the event loop only. component: as which the process leads."""
 
-    def __init__(self) -> None:
+    def __init__(self, component: str = "scheduler") -> None:
         self.registry = CollectorRegistry(auto_describe=True)
         self._counters = {
             name: Counter(PREFIX + name, text, labels, registry=self.registry)
@@ -184,7 +184,8 @@ class Metrics:
         self._timers: dict[_Key, Histogram] = {}
         for name in _INVARIANTS:  # an alert looks at the increase, and a series that begins with 1 has none
             self.count("invariant_violations", 0.0, invariant=name)
-        self._leader = self._gauge("leader", "1 while this process leads.")
+        leader = self._gauge("leader", "1 while this process leads; of all in one, as scheduler.", ("component",))
+        self._leader = leader.labels(component)
         self._leader.set(0)
         self._config_ok = self._gauge("config_valid", "0 while the configuration file is refused and the old one kept.")
         self._config_ok.set(1)

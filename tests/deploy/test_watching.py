@@ -20,7 +20,7 @@ BOARDS = sorted((ROOT / "deploy" / "grafana").glob("*.json"))
 RULES: list[Json] = yaml.safe_load((ROOT / "config" / "prometheus" / "rules.yaml").read_text())["groups"][0]["rules"]
 COUNTED_BY_ACTIONS = {"muster_solver_results": ("status",)}
 """Counters that are declared by their first use."""
-ADDED_BY_PROMETHEUS = {"job", "instance", "namespace", "pod", "component"}
+ADDED_BY_PROMETHEUS = {"job", "instance", "namespace", "pod"}
 
 
 def series() -> dict[str, set[str]]:

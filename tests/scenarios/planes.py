@@ -1,7 +1,8 @@
 """The two control planes on which scenarios are played, and the scheduler process that is tested there.
 
 Decided here: how a node comes into being on each, and how `muster run` is started: as a user starts it, in its two
-processes, with a short session period. One scheduler serves all scenarios of a plane unless a story kills it.
+processes, with a short session period. One scheduler serves all scenarios of a plane unless a story kills it. With
+APART=1 in the environment scheduler, binder and controllers are processes of their own.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ RBAC = CRDS.with_name("rbac")
 OPERATORS = Path(__file__).with_name("operators")
 """Kinds of operators whose stories are told; nothing of Muster needs them."""
 START_TIMEOUT = 90.0
+APART = ("scheduler", "binder", "controllers") if os.environ.get("APART") else ()
+LEASE = {"leaseDuration": "6s", "renewDeadline": "4500ms", "retryPeriod": "500ms"}
+"""Of components that run apart: what a story kills is waited for no longer than this."""
 SCHEDULER_NAMES = ("muster", "volcano", "scheduler-plugins-scheduler", "kai-scheduler", "yunikorn")
 
 
@@ -70,6 +74,8 @@ class RealPlane:
         cluster.kubectl("apply", "-f", str(RBAC))
         token = cluster.service_account_token("muster-system", "muster")
         self.kubeconfig = cluster.write_kubeconfig(cluster.kubeconfig.with_name("account"), token)
+        if APART:  # that account holds one lease; those of the chart are proven in tests/deploy
+            self.kubeconfig = cluster.kubeconfig
         self._provisioner = _Aside(Provisioner(kubeconfig=cluster.kubeconfig))
 
     def stop(self) -> None:
@@ -133,13 +139,14 @@ class Scheduler:
         self._kubeconfig, self._directory, self._extra = kubeconfig, directory, extra
         self._log = directory / "scheduler.log"
         self._process: subprocess.Popen[bytes] | None = None
+        self._beside: list[subprocess.Popen[bytes]] = []
         self._config = directory / "config.yaml"
         document = {
             "apiVersion": "config.muster.sh/v1alpha1",
             "kind": "SchedulerConfiguration",
             "schedulerNames": list(SCHEDULER_NAMES),
             "sessionPeriod": "100ms",
-            "leaderElection": {"leaderElect": False},
+            "leaderElection": LEASE if APART else {"leaderElect": False},
             "binder": {"deadline": "10s", "history": "5s"},
             "healthAddress": "127.0.0.1:0",
             "logFormat": "json",
@@ -166,16 +173,20 @@ class Scheduler:
     def launch(self) -> int:
         """Start without waiting; return how long its log was before."""
         mark = self._log.stat().st_size if self._log.exists() else 0
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+        self._process = self._popen(self._log, *(("--only", APART[0]) if APART else ()))
+        self._beside = [self._popen(self._log.with_name(f"{only}.log"), "--only", only) for only in APART[1:]]
+        return mark
+
+    def _popen(self, file: Path, *only: str) -> subprocess.Popen[bytes]:
+        with file.open("ab") as log:
+            return subprocess.Popen(
                 [
                     sys.executable, "-m", "scheduler", "run", "--kubeconfig", str(self._kubeconfig),
-                    "--config", str(self._config), *self._extra,
+                    "--config", str(self._config), *only, *self._extra,
                 ],
                 stdout=log, stderr=log, start_new_session=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )  # fmt: skip
-        return mark
 
     def address(self, mark: int = 0) -> str:
         """Return HOST:PORT of its health port, or ""."""
@@ -233,7 +244,8 @@ class Scheduler:
         """End it in order; exit code."""
         if not self.running() or self._process is None:
             return 0
-        self._process.send_signal(signal.SIGTERM)
+        for process in (self._process, *self._beside):
+            process.send_signal(signal.SIGTERM)
         try:
             code = self._process.wait(30)
         except subprocess.TimeoutExpired:
@@ -243,11 +255,10 @@ class Scheduler:
         return code
 
     def _signal(self, number: int) -> None:
-        if self._process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
-        self._process.wait(30)
+        for process in (self._process, *self._beside) if self._process is not None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            process.wait(30)
 
     def tail(self, size: int = 6000) -> str:
         """Return the end of its log."""

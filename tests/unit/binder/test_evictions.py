@@ -80,6 +80,25 @@ def test_victims_are_told_why_deleted_once_and_the_gang_is_bound_when_the_last_i
     run(story())
 
 
+def test_a_request_that_names_a_pod_of_another_scheduler_evicts_nobody_and_holds_up_no_other() -> None:
+    async def story() -> None:
+        world, place, said = stage()
+        other = world.place("h", 1, ("p0", "n0"), victims=("v0",))
+        world.pods["v1"].ours = False
+        world.touch(world.pods["v1"], lag=0.0)
+        world.request("forged", place, deadline=100.0)
+        world.request("r", other, deadline=100.0)
+        task = begin(world, said)
+        await world.until_reported()
+        await world.stop(task)
+        assert world.ended["forged"].phase == "Failed"
+        assert {one.cause for outcome in world.ended["forged"].outcomes for one in outcome.failures} == {"ForeignPod"}
+        assert world.ended["r"].phase == "Bound"
+        assert evicted(world) == [("remove", "v0")]
+
+    run(story())
+
+
 def test_a_budget_that_refuses_costs_nobody_else_anything_and_is_asked_until_it_agrees() -> None:
     async def story() -> None:
         world, place, said = stage("v0", "v1", victims=3)

@@ -81,6 +81,7 @@ class Body:
     takes: float = 1.0
     mark: str = ""
     guarded: bool = False
+    ours: bool = True
 
 
 @dataclass
@@ -152,7 +153,7 @@ class World:
             namespace="ns",
             name=body.name,
             shape=SHAPE.key,
-            ours=True,
+            ours=body.ours,
             node=body.node,
             phase=body.phase,
             gated=body.gated,

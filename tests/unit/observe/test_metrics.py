@@ -222,10 +222,11 @@ def test_gauges_show_what_there_is_now_and_forget_what_is_gone():
 
 def test_leadership_and_configuration_are_shown():
     metrics = Metrics()
-    assert value(metrics, "muster_leader") == 0
+    assert value(metrics, "muster_leader", component="scheduler") == 0
     metrics.leading(True)
     metrics.reload(ok=False)
-    assert value(metrics, "muster_leader") == 1
+    assert value(metrics, "muster_leader", component="scheduler") == 1
+    assert value(Metrics("binder"), "muster_leader", component="binder") == 0
     assert value(metrics, "muster_config_valid") == 0
     assert value(metrics, "muster_config_reloads_total", result="refused") == 1
     metrics.reload(ok=True)
