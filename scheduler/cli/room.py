@@ -94,17 +94,20 @@ def _free(nodes: list[Node], here: Pods, resource: str, names: frozenset[str]) -
 
 def _held(here: Pods, resource: str) -> list[Facts]:
     """Return who holds a resource and stays, the largest first."""
-    found: dict[str, tuple[int, int, dict[str, None]]] = {}
+    found: dict[str, list[tuple[int, str]]] = {}
     for pod, shape in here:
         value = 0 if pod.deleting else _of(reading.requests(pod, shape), resource)
         if value:
-            name = holder_of(pod)
-            count, total, where = found.get(name, (0, 0, {}))
-            found[name] = (count + 1, total + value, {**where, pod.node: None})
-    ordered = sorted(found.items(), key=lambda item: (-item[1][1], item[0]))
+            found.setdefault(holder_of(pod), []).append((value, pod.node))
+    totals = {name: sum(value for value, _ in held) for name, held in found.items()}
     return [
-        {"holder": name, "pods": count, "amount": _shown(resource, total), "nodes": sorted(where)}
-        for name, (count, total, where) in ordered
+        {
+            "holder": name,
+            "pods": len(found[name]),
+            "amount": _shown(resource, totals[name]),
+            "nodes": sorted({node for _, node in found[name]}),
+        }
+        for name in sorted(found, key=lambda name: (-totals[name], name))
     ]
 
 

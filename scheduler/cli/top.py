@@ -97,7 +97,7 @@ def sample(address: str) -> Sample | None:
         return read(fetch(address, "/metrics", timeout=5).decode(), time.time())
     except NoAnswer as error:
         said = str(error)
-    except ValueError as error:
+    except (ValueError, LookupError) as error:  # of the parser, whatever it stumbles over
         said = f"http://{address}/metrics: these are no metrics: {error}"
     note(f"{said}; the scheduler's own figures are left out")
     return None

@@ -37,6 +37,8 @@ _KINDS = {
     "group": "group", "groups": "group", "podgroup": "group", "podgroups": "group", "pg": "group", "job": "group",
 }  # fmt: skip
 _FORMS = "NAME, NAMESPACE/NAME, pod/NAME or group/NAME"
+_HOLDERS = 10
+"""Holders of a resource that are shown in a table, the largest first."""
 _LISTED = 3
 """Nodes that are named for a holder."""
 
@@ -278,7 +280,10 @@ def _tell(facts: Facts) -> None:
     for row in facts.get("resources", ()):
         print(f"\n{sentence(row)}" + ("; held by" if row["holders"] else ", held by nobody" if row["nodes"] else ""))
         if row["holders"]:
-            table([{**held, "nodes": named(held["nodes"], _LISTED)} for held in row["holders"]], _HELD)
+            shown = row["holders"][:_HOLDERS]
+            table([{**held, "nodes": named(held["nodes"], _LISTED)} for held in shown], _HELD)
+            if rest := len(row["holders"]) - len(shown):
+                print(f"and {rest} more")
         if row["excluded"]:
             print(left_out(row))
 

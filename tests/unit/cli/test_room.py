@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from scheduler.cli.output import tell
 from scheduler.cli.room import Facts, left_out, scarce, sentence
+from scheduler.cli.why import _tell
 from scheduler.model.nodes import Node, Taint
 from scheduler.model.pods import Pod, Shape, Toleration
 from scheduler.model.quantity import MAX_AMOUNT
@@ -75,6 +77,17 @@ def test_what_is_enough_is_told_only_when_the_reason_names_it() -> None:
 def test_a_node_that_is_overcommitted_takes_nothing_from_the_others() -> None:
     found = row([shape()] * 4, [node("a"), node("b")], held("p", "a", 5))
     assert (found["free"], found["allocatable"]) == ("2", "4")
+
+
+def test_the_largest_holders_are_shown_and_the_others_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    found = row([shape(99)] * 4, [node("a", 99), node("b", 99)], *(held(f"p{n:02}", "ab"[n % 2], n) for n in range(14)))
+    assert [one["holder"] for one in found["holders"][:2]] == ["a/p13", "a/p12"]
+    assert len(found["holders"]) == 13
+    tell([{"reason": "-", "resources": [found]}], "table", _tell)
+    text = capsys.readouterr().out
+    assert "a/p04" in text
+    assert "a/p03" not in text
+    assert text.endswith("and 3 more\n")
 
 
 def test_an_amount_that_was_cut_is_told_as_at_least() -> None:
