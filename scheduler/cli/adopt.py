@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +30,9 @@ from scheduler.cli.workloads import Unusable
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient, ApiError, path_of
 from scheduler.config import ConfigError, SchedulerConfiguration
+from scheduler.dialects import core
 from scheduler.dialects.meta import Undecodable
+from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod
 
 Json = dict[str, Any]
@@ -285,7 +287,7 @@ async def _workloads(client: ApiClient, namespace: str, pods: list[Pod]) -> tupl
         unsupported += [
             {"object": f"{group.kind} {group.name}", "field": one.field, "why": one.message} for one in group.problems
         ]
-    minimums = {group.name: group.min_member for group in groups if group.dialect == "owner"}
+    minimums = _minimums(groups)
     for api, plural, kind in _WORKLOADS:
         for raw in await reading.items(client, path_of(api, "v1", plural, namespace)):
             body = msgspec.json.decode(raw)
@@ -303,29 +305,53 @@ def _row(kind: str, name: str, size: str, becomes: str) -> Json:
     return {"kind": kind, "name": name, "size": size, "becomes": becomes}
 
 
-def _workload(body: Json, minimums: Mapping[str, object]) -> Json:
+def _workload(body: Json, minimums: Mapping[str, int]) -> Json:
     kind, name, spec = body["kind"], body["metadata"]["name"], body["spec"]
     if kind == "CronJob":
-        made = spec["jobTemplate"]
-        said = (made.get("metadata") or {}).get("annotations") or {}
-        one = _workload(
-            {**made, "kind": "Job", "metadata": {"name": name}}, {name: said[_MINIMUM]} if _MINIMUM in said else {}
-        )
+        job = _job_of(body)
+        group = core.decode_owner(msgspec.json.encode(job), "Job")
+        one = _workload(job, _minimums([group] if group is not None else []))
         return {**one, "kind": kind, "size": f"{one['size']} each time"}
-    template = spec.get("template", {}).get("spec", {})
-    scheduler = template.get("schedulerName") or OTHERS
+    scheduler = spec.get("template", {}).get("spec", {}).get("schedulerName") or OTHERS
     size = str(spec.get("parallelism" if kind == "Job" else "replicas", 1)) if kind != "DaemonSet" else "each node"
+    pod = _made_of(body)
     if kind == "DaemonSet":
         becomes = f"left to {scheduler}"
     elif scheduler not in (OTHERS, OURS):
         becomes = f"left to {scheduler}, unless `muster run --scheduler-name {scheduler}`"
-    elif kind == "Job" and name in minimums:
-        becomes = f"gang of {minimums[name]}"
+    elif pod is not None and pod.group:
+        becomes = f"members of gang {pod.group.rpartition('/')[2]}"
+    elif kind == "Job" and minimums.get(name) == 0:
+        becomes = "pods that wait: its minimum cannot be read"
+    elif (kind == "Job" and name in minimums) or (pod is not None and pod.min_member > 1):
+        becomes = f"gang of {minimums.get(name) or (pod.min_member if pod is not None else 0)}"
     elif kind == "Job":
         becomes = "pods one by one; a gang with annotation " + _MINIMUM
     else:
         becomes = "pods one by one"
     return _row(kind, name, size, becomes)
+
+
+def _minimums(groups: Iterable[PodGroup]) -> dict[str, int]:
+    """Return how many pods of each Job start together, by name; 0 where what it says cannot be read."""
+    return {group.name: 0 if group.problems else group.min_member for group in groups if group.dialect == "owner"}
+
+
+def _job_of(body: Json) -> Json:
+    """Return a Job as a CronJob makes it, under the CronJob's name."""
+    made, meta = body["spec"]["jobTemplate"], body["metadata"]
+    own = {key: meta[key] for key in ("name", "namespace", "uid", "creationTimestamp")}
+    return {**made, "kind": "Job", "metadata": {**(made.get("metadata") or {}), **own}}
+
+
+def _made_of(body: Json) -> Pod | None:
+    """Return a pod of a workload's template; None where it cannot be read, which `_unsupported` tells."""
+    for _, pod in templates_of(body, 0):
+        try:
+            return next(one.pod for one in pod_events(pod, ANY_CLASS) if isinstance(one, feed.PodSet))
+        except (Unusable, Undecodable):
+            return None
+    return None
 
 
 def _others(pods: list[Pod], listed: set[tuple[str, str]]) -> list[Json]:
@@ -344,7 +370,14 @@ def _others(pods: list[Pod], listed: set[tuple[str, str]]) -> list[Json]:
 
 def _unsupported(body: Json) -> list[Json]:
     """Return what of a workload's template this version cannot run."""
-    found = []
+    found: list[Json] = []
+    if body["kind"] == "CronJob":
+        group = core.decode_owner(msgspec.json.encode(_job_of(body)), "Job")
+        name = body["metadata"]["name"]
+        found += [
+            {"object": f"CronJob {name}", "field": f"spec.jobTemplate.{one.field}", "why": one.message}
+            for one in (group.problems if group is not None else ())
+        ]
     for path, pod in templates_of(body, 0):
         try:
             events = pod_events(pod, ANY_CLASS)

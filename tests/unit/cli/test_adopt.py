@@ -96,6 +96,11 @@ def test_workloads_that_make_their_pods_later_or_through_others_are_told(
     rest.create(f"/apis/batch/v1/{where}/cronjobs", {"metadata": {"name": "night"}, "spec": cron})
     day = {"schedule": "0 0 1 1 *", "jobTemplate": _job("")}
     rest.create(f"/apis/batch/v1/{where}/cronjobs", {"metadata": {"name": "day"}, "spec": day})
+    wrong = {"schedule": "0 0 1 1 *", "jobTemplate": _job("", **{"scheduling.muster.sh/min-member": "some"})}
+    rest.create(f"/apis/batch/v1/{where}/cronjobs", {"metadata": {"name": "wrong"}, "spec": wrong})
+    named = _job("")
+    named["spec"]["template"]["metadata"] = {"labels": {"scheduling.muster.sh/pod-group": "bert"}}
+    rest.create(f"/apis/batch/v1/{where}/jobs", {**named, "metadata": {"name": "named"}})
     template: Json = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
     bare = {"replicas": 2, "selector": {"matchLabels": {"app": "x"}}, "template": template}
     rest.create(f"/apis/apps/v1/{where}/replicasets", {"metadata": {"name": "set"}, "spec": bare})
@@ -109,11 +114,14 @@ def test_workloads_that_make_their_pods_later_or_through_others_are_told(
             "2 each time",
             "pods one by one; a gang with annotation scheduling.muster.sh/min-member",
         ),
+        ("CronJob", "wrong"): ("2 each time", "pods that wait: its minimum cannot be read"),
+        ("Job", "named"): ("2", "members of gang bert"),
         ("ReplicaSet", "set"): ("2", "pods one by one"),
         ("ReplicationController", "old"): ("2", "pods one by one"),
     }
     assert [(one["object"], one["field"]) for one in told["unsupported"]] == [
-        ("CronJob night", "spec.jobTemplate.spec.template.spec.resourceClaims")
+        ("CronJob night", "spec.jobTemplate.spec.template.spec.resourceClaims"),
+        ("CronJob wrong", "spec.jobTemplate.metadata.annotations[scheduling.muster.sh/min-member]"),
     ]
 
 
