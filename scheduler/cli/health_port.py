@@ -29,7 +29,10 @@ def fetch(address: str, path: str, timeout: float) -> bytes:
             data: bytes = answer.read()
             return data
     except urllib.error.HTTPError as error:
-        said = error.read().decode(errors="replace")[:300].strip()
+        try:
+            said = error.read().decode(errors="replace")[:300].strip()
+        except (OSError, http.client.HTTPException) as broken:
+            said = f"and no more: {broken}"
         raise NoAnswer(f"{url}: {error.code} {said}", error.code) from error
     except (OSError, http.client.HTTPException, ValueError) as error:  # URLError is an OSError
         raise NoAnswer(f"{url}: {getattr(error, 'reason', None) or error or type(error).__name__}") from error

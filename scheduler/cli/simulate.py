@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ def simulate(
         except (Unusable, Undecodable) as error:
             complain(str(error))
             return USAGE
-        for text in _remarks(read, settings):
+        for text in (*_remarks(read, settings), *_there(known, read.events)):
             note(text)
         events = as_grouped(read.events, grouping=settings.grouping.enabled)
         if question.nodes:
@@ -122,6 +122,26 @@ def _remarks(read: Understood, settings: SchedulerConfiguration) -> Iterator[str
         if name not in settings.scheduler_names:
             ours = settings.scheduler_names[0]
             yield f"{_many(count, 'pod')} with schedulerName {name}: simulated as if it were {ours}"
+
+
+def _there(known: Iterable[feed.Event], mine: list[feed.Event]) -> Iterator[str]:
+    """Yield which of the objects are there already: their pods count beside those of the files."""
+    groups = {one.group.key: one.group for one in mine if isinstance(one, feed.GroupSet)}
+    owners = {_owner(one.pod) for one in mine if isinstance(one, feed.PodSet)}
+    there = Counter[tuple[str, str, str]]()
+    for one in known:
+        if isinstance(one, feed.GroupSet) and one.group.key in groups:
+            there[one.group.kind, one.group.namespace, one.group.name] += 0
+        elif isinstance(one, feed.PodSet) and _owner(one.pod) in owners and not one.pod.finished:
+            there[_owner(one.pod)] += 1
+    for (kind, namespace, name), count in sorted(there.items()):
+        pods = f" with {_many(count, 'pod')}" if count and kind != "Pod" else ""
+        yield f"{kind} {namespace}/{name} is there already{pods}; what is in the files is simulated beside it"
+
+
+def _owner(pod: Pod) -> tuple[str, str, str]:
+    """Return what made a pod, or the pod that nobody made."""
+    return (pod.owner_kind, pod.namespace, pod.owner_name) if pod.owner_kind else ("Pod", pod.namespace, pod.name)
 
 
 def _members(state: GroupState) -> Iterator[Pod]:

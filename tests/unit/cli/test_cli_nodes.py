@@ -107,6 +107,8 @@ def test_top_reads_the_figures_of_a_scheduler(runner: CliRunner) -> None:
     [
         (b"SSH-2.0-OpenSSH_9.6\r\n", "the scheduler's own figures are left out"),
         (b"HTTP/1.1 403 Forbidden\r\n\r\nthis user may not get this path\n", "403 this user may not get this path"),
+        (b"HTTP/1.1 403 Forbidden\r\nContent-Length: 99\r\n\r\nhalf of it", "403"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf of it", "IncompleteRead"),
         (b"HTTP/1.1 200 OK\r\n\r\n<html>{\n", "these are no metrics"),
         (b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe", "these are no metrics"),
         (b"HTTP/1.1 200 OK\r\n\r\nmuster_session_duration_seconds_bucket 3\n", "these are no metrics"),

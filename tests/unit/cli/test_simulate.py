@@ -89,6 +89,13 @@ group default/g (queue default) would run: 3 pods on 2 nodes in rack r0
     )
 
 
+def test_what_is_there_already_is_told(cluster: Path, tmp_path: Path) -> None:
+    told = run(cluster, tmp_path, gang("low", 1))
+    said = "Pod default/low-0 is there already; what is in the files is simulated beside it\n"
+    assert (told.exit_code, told.stderr) == (0, said)
+    assert run(cluster, tmp_path, gang("high", 1)).stderr == ""
+
+
 def test_a_gang_that_waits_is_told_what_would_help(cluster: Path, tmp_path: Path) -> None:
     told = run(cluster, tmp_path, gang("g", 4, topology="{name: fabric, required: rack}"))
     assert told.exit_code == 0, told.output
