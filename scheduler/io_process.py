@@ -45,7 +45,7 @@ from scheduler.binder.volumes import VolumeBinding
 from scheduler.cluster import feed
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import POOL_BESIDE_BINDER, ApiClient, ApiError, RequestFailed, path_of
-from scheduler.cluster.components import SchedulerLease, identity, lease_name, until_no_binder
+from scheduler.cluster.components import BinderLease, SchedulerLease, identity, lease_name, until_no_binder
 from scheduler.cluster.lease import Elector
 from scheduler.cluster.link import IoEnd, IoLink, LocalLink
 from scheduler.cluster.performer import Performer
@@ -69,6 +69,8 @@ from scheduler.web.port import Page
 
 log = structlog.get_logger("muster.io")
 RELOAD_PERIOD = 2.0
+LATE = 10.0
+"""Seconds after which a request that is open is missed, where another process is to bind."""
 _FIXED = (
     "scheduler_names",
     "namespace",
@@ -383,6 +385,7 @@ class IoProcess:
             self._page.news()
             if self._binder is None:
                 works["adopting"] = self._adopt(tuple(self._cache.requests()))
+                works["binder's lease"] = self._binder_lease().watch(self._late_requests)
             self._link.send(feed.Leading(int(self._elector.epoch or 0)))
         return works
 
@@ -391,8 +394,15 @@ class IoProcess:
         if not self._decides:
             await self._scheduler_lease.ask()  # our own lease was taken before: one of us sees the other
         elif self._config.leader_election.leader_elect:
-            await until_no_binder(self._client, self._lease_namespace, self._config.leader_election.name)
+            await until_no_binder(self._binder_lease())
         await binder.run()
+
+    def _binder_lease(self) -> BinderLease:
+        return BinderLease(self._client, self._lease_namespace, self._config.leader_election.name)
+
+    def _late_requests(self) -> int:
+        before = time.time() - LATE
+        return sum(request.open and request.created < before for request in self._cache.requests())
 
     async def _adopt(self, found: tuple[BindRequest, ...]) -> None:
         """Take over, for a binder that is another process, what an older leader has written."""

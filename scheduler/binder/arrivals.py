@@ -25,6 +25,8 @@ log = structlog.get_logger(__name__)
 PATIENCE = 30.0
 """Seconds in which a new leader takes over the requests that it found."""
 _AGAIN = 0.5
+_ODD = 5.0
+"""Seconds after which a request is odd that is newer than the lease: somebody decides here who holds another one."""
 
 Epoch = Callable[[], Awaitable[int]]
 """Reads the epoch of whoever decides now. Raises `RequestFailed` or ValueError when it cannot be read."""
@@ -32,11 +34,13 @@ Epoch = Callable[[], Awaitable[int]]
 
 @dataclass(slots=True)
 class _Waiting:
-    """A request that is not begun. half: it may be half bound. since: when its first version was seen."""
+    """A request that is not begun. half: it may be half bound. since: when its first version was seen. told: that it
+    is odd."""
 
     request: BindRequest
     half: bool
     since: float
+    told: bool = False
 
 
 class Arrivals:
@@ -97,6 +101,9 @@ class Arrivals:
         elif written < epoch and self._clock() - one.since >= PATIENCE:
             fencing = Fencing.REFUSE
         else:
+            if written > epoch and not one.told and self._clock() - one.since >= _ODD:
+                one.told = True
+                log.warning("binder.newer-epoch", request=name, epoch=written, deciding=epoch)
             return
         del self._waiting[name]
         self._begin(one.request, fencing, one.half)

@@ -22,8 +22,10 @@ Facts = dict[str, Any]
 def outlook(picture: Picture, key: str) -> Facts:
     """Return now, order and eviction of a group that waits, as far as there is something to say."""
     state = picture.snapshot.groups.get(key)
-    if state is None or not state.waiting:
+    if state is None:
         return {}
+    if not state.waiting:
+        return {"now": _placed(len(state.assumed))} if state.assumed else {}
     session = picture.decided()
     facts: Facts = {}
     verdict = session.verdicts.get(key)
@@ -42,6 +44,12 @@ def outlook(picture: Picture, key: str) -> Facts:
             lines = [str(raised)]
         facts |= {"eviction": lines} if lines else {}
     return facts
+
+
+def _placed(members: int) -> str:
+    """Say that all was decided, and that the rest is the binder's."""
+    who = "1 member has its node and is" if members == 1 else f"{members} members have their nodes and are"
+    return f"placed: {who} to be bound (muster get requests)"
 
 
 def _order(session: Session, key: str) -> str:

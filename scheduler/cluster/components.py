@@ -133,29 +133,57 @@ class SchedulerLease:
                 said = _say("scheduler_lease_unread", str(error), said)
 
 
-async def until_no_binder(
-    api: Api, namespace: str, name: str, *, clock: Callable[[], float] = time.monotonic, pause: float = _LOOK
-) -> None:
-    """Wait until no binder that runs alone holds its lease; the caller holds the scheduler's, of this `name`.
+class BinderLease:
+    """The lease of a binder that runs alone, as the scheduler looks at it, whose own is called `name`."""
+
+    def __init__(self, api: Api, namespace: str, name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._api, self._namespace, self._clock = api, namespace, clock
+        self._name = lease_name(name, {Component.BINDER})
+        self._version, self._since = "", clock()
+
+    def __str__(self) -> str:
+        return f"lease {self._namespace}/{self._name}"
+
+    async def holder(self) -> str:
+        """Return who holds it and still renews it, or "". Raises `RequestFailed` or ValueError."""
+        seen = await look(self._api, self._namespace, self._name)
+        if seen.version != self._version:
+            self._version, self._since = seen.version, self._clock()
+        return seen.holder if self._clock() - self._since < seen.seconds else ""
+
+    async def watch(self, waiting: Callable[[], int]) -> None:
+        """Say so, now and then, while requests wait and nobody is there to bind. waiting: how many wait for long."""
+        said = -math.inf
+        while True:
+            await asyncio.sleep(_SAY)
+            count = waiting()
+            try:
+                holder = await self.holder() if count else ""
+            except (RequestFailed, ValueError) as error:
+                said = _say("binder_lease_unread", str(error), said)
+                continue
+            if count and not holder:
+                said = _say("no_binder", f"{count} bind requests wait, and nobody renews {self}", said)
+
+
+async def until_no_binder(lease: BinderLease, *, pause: float = _LOOK) -> None:
+    """Wait until no binder that runs alone holds its lease; the caller holds the scheduler's.
 
     Who may not read that lease is told so and goes on: the rights of a release that knew no components lack it.
     """
-    lease = lease_name(name, {Component.BINDER})
-    version, since, said = "", clock(), -math.inf
+    said = -math.inf
     while True:
         try:
-            seen = await look(api, namespace, lease)
+            holder = await lease.holder()
         except (RequestFailed, ValueError) as error:
             if isinstance(error, ApiError) and error.status == 403:
                 log.warning("binder_lease_unread", problem=str(error), note="no binder may run apart from this process")
                 return
             said = _say("not_binding_yet", str(error), said)
         else:
-            if seen.version != version:
-                version, since = seen.version, clock()
-            if not seen.holder or clock() - since >= seen.seconds:
+            if not holder:
                 return
-            said = _say("not_binding_yet", f"lease {namespace}/{lease} is held by {seen.holder}", said)
+            said = _say("not_binding_yet", f"{lease} is held by {holder}", said)
         await asyncio.sleep(pause)
 
 

@@ -1,6 +1,7 @@
 """Pods that have to go for a placement, and room that is kept for what their controllers make in their place.
 
-Decided here: for how long a pod counts as leaving (while a request that names it is open), and when kept room is given
+Decided here: for how long a pod counts as leaving (while a request that names it is open, and after its gang was bound
+until it is seen to be gone), and when kept room is given
 up: when as many pods that the controller made since have been placed as were moved (for good, once they are on their
 nodes: what becomes of them then keeps no room again), when the time is over, or when the request has been forgotten.
 Pods that were there at the decision, or that it places itself, are not made since. A process that starts later knows of
@@ -21,6 +22,10 @@ KEPT_FOR = 300.0
 """Seconds after the decision for which room is kept for a pod that is to be made again."""
 
 
+LAG = 10.0
+"""Seconds in which every watch must have told what had happened when a request ended."""
+
+
 @dataclass(slots=True)
 class _Moved:
     """Victims for which room is kept. since: when that was decided. there: pods (uid) that are not made in their place.
@@ -38,6 +43,7 @@ class Departures:
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], tuple[Victim, ...]] = {}
         self._moved: dict[tuple[str, str], _Moved] = {}
+        self._unseen: dict[str, float] = {}
 
     def assume(self, session: str, place: Place, now: float, owned: Callable[[str], Iterable[Pod]]) -> None:
         """Take note of the victims of a placement whose request is not seen yet. owned: the pods of a controller."""
@@ -75,14 +81,28 @@ class Departures:
             self._moved.setdefault((request.name, place.group), replace(known, since=request.created))
         self._move(request.name, place, request.created)
 
+    def went(self, victims: Iterable[str], now: float) -> None:
+        """These pods (uid), still there as far as is seen, went for a gang that is bound.
+
+        A watch of pods may lag behind that of requests, and the picture of who binds may be ahead of this one.
+        """
+        self._unseen.update(dict.fromkeys(victims, now + LAG))
+
+    def gone(self, uid: str) -> None:
+        """A pod is gone."""
+        self._unseen.pop(uid, None)
+
     def forget(self, request: str, groups: Iterable[str]) -> None:
         """The request is gone."""
         for group in groups:
             self.lose(request, group)
 
-    def leaving(self) -> frozenset[str]:
+    def leaving(self, now: float) -> frozenset[str]:
         """Return the pods (uid) that are to go."""
-        return frozenset(victim.uid for victims in self._open.values() for victim in victims)
+        open_ = frozenset(victim.uid for victims in self._open.values() for victim in victims)
+        for uid in [uid for uid, until in self._unseen.items() if now >= until]:
+            del self._unseen[uid]  # it stayed after all: its gang did not need it to go
+        return open_.union(self._unseen) if self._unseen else open_
 
     def holds(
         self,

@@ -265,6 +265,7 @@ class Store:
         self._assumed.pop(uid, None)
         self._nominated.pop(uid, None)
         self._releasing.pop(uid, None)
+        self._departures.gone(uid)
         self._kept_queues.pop(uid, None)
         self._singles.drop(uid)
         self._storage.drop_pod(uid)
@@ -423,7 +424,7 @@ class Store:
                         self._assume(assignment.uid, assignment.node, request.name)
                 continue
             settled.add(index)
-            self._settle(request, gang, bound.get(index))
+            self._settle(request, gang, bound.get(index), now)
         for outcome in request.outcomes:
             if outcome.index in before or outcome.index not in settled:
                 continue  # said already, or more is to come
@@ -439,12 +440,14 @@ class Store:
             for failure in outcome.failures:
                 self._refuse(failure.uid, failure.node, failure.cause, now)
 
-    def _settle(self, request: BindRequest, gang: Place, bound: GangOutcome | None) -> None:
+    def _settle(self, request: BindRequest, gang: Place, bound: GangOutcome | None, now: float) -> None:
         """End what a gang of a request held; bound: how it ended, if well."""
         self._end(gang.group, request.name)
         self._end(gang.group, request.session)
         for source in (request.name, request.session) if gang.steps else ():
             self.changed = self._storage.release(source, _uids(gang)) or self.changed
+        if bound is not None:
+            self._departures.went((victim.uid for victim in gang.victims if victim.uid in self._pods), now)
         unseen = _bound_uids(gang, bound)
         for assignment in gang.assignments:
             if assignment.uid in unseen:  # a watch of pods may lag behind that of requests
@@ -590,7 +593,7 @@ class Store:
         self._sweep_shapes()
         named = frozenset().union(*self._named.values()) if self._named else frozenset()
         table = self._table.view(named)
-        leaving = self._departures.leaving()
+        leaving = self._departures.leaving(now)
         topologies, hypernodes = self._wiring.view()
         return Snapshot(
             generation=self._generation,

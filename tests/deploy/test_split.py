@@ -75,7 +75,7 @@ ALL = {
     "create leases.coordination.k8s.io",
 }
 LEASES = {
-    "scheduler": {("get", "muster"), ("update", "muster")},
+    "scheduler": {("get", "muster"), ("update", "muster"), ("get", "muster-binder")},
     "binder": {("get", "muster"), ("get", "muster-binder"), ("update", "muster-binder")},
     "controllers": {("get", "muster-controllers"), ("update", "muster-controllers")},
 }

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from scheduler.cli import why
 from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.rest import resource_path
 from tests.e2e.stage import DEADLINE, LEASE, SHORT_LEASE, SLACK, Replica, Stage, binds_done, until
@@ -108,6 +109,23 @@ def test_a_binder_that_dies_half_way_is_followed_by_one_that_ends_it(stage: Stag
     _once(stage, "g", unknown=SIZE if point == "after-first-bind" else 0)
     assert stage.recorder.half("g-", SIZE) < LEASE + DEADLINE + SLACK
     _bound(stage)
+
+
+def test_a_gang_that_is_placed_while_no_binder_is_there_says_so(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deciding = _start(stage, "scheduler").wait_leads()
+    stage.gang("g", SIZE)
+    until(lambda: deciding.said("no_binder"), "it is missed")
+    assert "1 bind requests wait, and nobody renews lease" in deciding.said("no_binder")[0]["problem"]
+    kubeconfig = str(stage.cluster.kubeconfig)
+    config = stage.directory / "scheduler-0.yaml"
+    assert why.explain(
+        "g", kubeconfig=kubeconfig, context=None, namespace=stage.namespace, output="table", config=config
+    ) == 0  # fmt: skip
+    assert "placed: 3 members have their nodes and are to be bound" in capsys.readouterr().out
+    _start(stage, "binder").wait_leads()
+    _whole(stage, "g")
 
 
 def test_there_is_one_binder_while_the_split_is_switched_on_and_off(stage: Stage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
 from scheduler.binder.adopting import adopt_all
 from scheduler.binder.arrivals import PATIENCE
@@ -148,6 +149,22 @@ def test_a_lease_that_cannot_be_read_holds_up_what_comes_and_nothing_else() -> N
         await world.stop(task)
         assert len(world.alive(place)) == 2
         assert lease.looks == 3
+
+    run(story())
+
+
+def test_a_request_newer_than_the_lease_is_left_alone_and_told_once() -> None:
+    async def story() -> None:
+        world, lease = World(), Lease(epoch=1)
+        place = pair(world)
+        world.request("r", place, epoch=9)
+        with capture_logs() as logs:
+            task = world.binder(deciding=lease)
+            await asyncio.sleep(2 * PATIENCE)
+        await world.stop(task)
+        assert world.bound == []
+        assert world.requests["r"].open
+        assert [entry["event"] for entry in logs].count("binder.newer-epoch") == 1
 
     run(story())
 

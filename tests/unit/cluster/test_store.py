@@ -193,6 +193,41 @@ def test_what_runs_stays_charged_to_its_queue_while_the_object_that_named_it_is_
     assert queues(104) == ({}, ""), "who only waits has no queue to be held to"
 
 
+def test_who_went_for_a_gang_is_leaving_until_that_is_seen_though_its_request_has_ended() -> None:
+    """The binder may be another process, whose picture is ahead of this one's."""
+    victim = Victim("u-low", "a", "low", "n1", "volcano/a/l", "l")
+    wanted = replace(place("volcano/a/g", [("p", "n1")]), victims=(victim,))
+    store = store_with(
+        feed.NodeSet(node("n1")),
+        feed.PodSet(pod("low", group="volcano/a/l", node="n1")),
+        feed.PodSet(pod("p", group="volcano/a/g")),
+        feed.RequestSet(request("r", wanted)),
+    )
+    assert store.snapshot(100).leaving == {"u-low"}
+    store.apply([feed.RequestSet(request("r", wanted, phase="Bound", outcomes=(GangOutcome(0, "Bound", 1),)))], 101)
+    after = store.snapshot(101)
+    assert after.leaving == {"u-low"}
+    assert [one.uid for one, _ in after.releasing] == ["u-low"]
+    store.apply([feed.RequestGone("r")], 102)
+    assert store.snapshot(102).leaving == {"u-low"}
+    store.apply([feed.PodGone("u-low")], 103)
+    assert store.snapshot(103).leaving == frozenset()
+    store.apply([feed.RequestSet(request("late", wanted, phase="Bound", outcomes=(GangOutcome(0, "Bound", 1),)))], 104)
+    assert store.snapshot(104).leaving == frozenset(), "that one is known to be gone"
+
+
+def test_who_stays_although_the_gang_is_bound_is_not_leaving_for_ever() -> None:
+    wanted = replace(
+        place("volcano/a/g", [("p", "n1")]), victims=(Victim("u-low", "a", "low", "n1", "volcano/a/l", "l"),)
+    )
+    ended = request("r", wanted, phase="Bound", outcomes=(GangOutcome(0, "Bound", 1),))
+    store = store_with(
+        feed.NodeSet(node("n1")), feed.PodSet(pod("low", group="volcano/a/l", node="n1")), feed.RequestSet(ended)
+    )
+    assert store.snapshot(105).leaving == {"u-low"}
+    assert store.snapshot(111).leaving == frozenset()
+
+
 def test_a_refused_member_is_not_tried_on_that_node_for_a_growing_time() -> None:
     store = store_with(feed.NodeSet(node("n1")), feed.PodSet(pod("p")))
     failed = GangOutcome(0, "Failed", failures=(BindFailure("u-p", "p", "n1", "NodeGone"),))
