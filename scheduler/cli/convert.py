@@ -7,7 +7,7 @@ resource are added up, because Muster has none). What has no counterpart is told
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -33,6 +33,7 @@ _STATES = {"None": "Open", "Hold": "Hold", "HoldAndDrain": "Drain"}
 _RECLAIM = {"Never": "Never", "LowerPriority": "LowerPriority", "Any": "Any"}
 _SHARES = ("guarantee", "deserved", "limit")
 _VOLCANO_ONLY = ("dequeueStrategy", "affinity", "extendClusters")
+_PARENTS = ("parentName", "cohortName", "cohort")
 _HIERARCHY = ("volcano.sh/hierarchy", "volcano.sh/hierarchy-weights")
 _Number = str | int | float
 
@@ -89,41 +90,71 @@ class Unreadable(ValueError):
 
 def convert(files: list[Path]) -> int:
     """Print every queue of the files as a Queue of Muster; exit code."""
-    made: list[Json] = []
-    read: list[Json] = []
+    read: list[tuple[Path, Json]] = []
     for file in files:
         try:
-            objects = list(documents_of([file]))
-            found = [_converted(one) for one in objects]
+            read += ((file, one) for one in documents_of([file]))
         except OSError as error:
             complain(f"{file}: {error.strerror}")
             return FAILED
         except Unusable as error:
             complain(str(error))
             return USAGE
+    made: dict[str, Json] = {}
+    objects = _apart([obj for _, obj in read])
+    for (file, _), obj in zip(read, objects, strict=True):
+        try:
+            found = _converted(obj)
+            if found is not None and found["metadata"]["name"] in made:
+                raise Unreadable(f"{obj['kind']} {obj['metadata']['name']}: another object makes a queue of this name")
         except Unreadable as error:
             complain(f"{file}: {error}")
             return USAGE
-        made += [one for one in found if one is not None]
-        read += objects
-    made += _implied(read, {one["metadata"]["name"] for one in made})
+        if found is not None:
+            made[found["metadata"]["name"]] = found
+    made |= _implied(objects, set(made))
     if not made:
         complain("there is no queue in these files")
         return USAGE
-    print("---\n".join(yaml.safe_dump(one, sort_keys=False) for one in made), end="")
+    print("---\n".join(yaml.safe_dump(one, sort_keys=False) for one in made.values()), end="")
     return OK
 
 
-def _implied(objects: Iterable[Json], known: set[str]) -> list[Json]:
+def _of_tree(obj: Json) -> bool:
+    """Whether it is a queue or a cohort of Kueue, in the form that it has to have."""
+    is_kind = obj["kind"] in ("ClusterQueue", "Cohort") and str(obj.get("apiVersion", "")).startswith(f"{_KUEUE}/")
+    return is_kind and isinstance(obj.get("metadata"), dict) and isinstance(obj.get("spec"), dict)
+
+
+def _apart(objects: list[Json]) -> list[Json]:
+    """Return the objects, cohorts of the name of a ClusterQueue under another: here both are queues."""
+    names: dict[str, set[str]] = {"ClusterQueue": set(), "Cohort": set()}
+    for obj in filter(_of_tree, objects):
+        names[obj["kind"]].add(str(obj["metadata"].get("name")))
+        names["Cohort"].add(_parent(obj))
+    other = {name: f"{name}-cohort" for name in names["Cohort"] & names["ClusterQueue"]}
+    for name in sorted(other):
+        note(f"Cohort {name}: a ClusterQueue has this name; its queue is {other[name]}")
+    return [_renamed(obj, other) if other and _of_tree(obj) else obj for obj in objects]
+
+
+def _renamed(obj: Json, other: Mapping[str, str]) -> Json:
+    spec, meta = obj["spec"], obj["metadata"]
+    fields = {field: other[str(spec[field])] for field in _PARENTS if str(spec.get(field)) in other}
+    if obj["kind"] == "Cohort":
+        meta = {**meta, "name": other.get(str(meta.get("name")), meta.get("name"))}
+    return {**obj, "spec": {**spec, **fields}, "metadata": meta}
+
+
+def _implied(objects: Iterable[Json], known: set[str]) -> dict[str, Json]:
     """Return the cohorts that Kueue's objects name and that need no object there; here a parent has to exist."""
     found: dict[str, Json] = {}
-    for obj in objects:
-        if str(obj.get("apiVersion", "")).startswith(f"{_KUEUE}/") and obj.get("kind") in ("ClusterQueue", "Cohort"):
-            name = _parent(obj)
-            if name and name not in known and name not in found:
-                note(f"Cohort {name}: has no object in these files; a queue is made for it")
-                found[name] = manifest(Queue(name=name, reclaim="Any"))
-    return list(found.values())
+    for obj in filter(_of_tree, objects):
+        name = _parent(obj)
+        if name and name not in known and name not in found:
+            note(f"Cohort {name}: has no object in these files; a queue is made for it")
+            found[name] = manifest(Queue(name=name, reclaim="Any"))
+    return found
 
 
 def _converted(obj: Json) -> Json | None:

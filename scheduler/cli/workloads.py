@@ -83,7 +83,11 @@ class _Making:
             self.problems.append(Problem(template.path, "has no pod spec"))
             return
         if beside is not None:
-            spec = {**spec, "containers": [*(spec.get("containers") or []), beside]}
+            own_containers = spec.get("containers") or []
+            if not isinstance(own_containers, list):
+                self.problems.append(Problem(f"{template.path}.spec.containers", "must be a list"))
+                return
+            spec = {**spec, "containers": [*own_containers, beside]}
         owner = self.owner
         own = owner["metadata"]
         above = {key: owner[key] for key in ("apiVersion", "kind")} | {"name": own["name"], "uid": own["uid"]}

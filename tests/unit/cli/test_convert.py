@@ -209,6 +209,32 @@ def test_what_kueue_does_by_default_is_written_out(tmp_path: Path, capsys: pytes
     assert "no namespace may use it there" in told
 
 
+def test_a_cohort_of_the_name_of_a_queue_becomes_a_queue_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    kueue = "{apiVersion: kueue.x-k8s.io/v1beta1, kind: %s, metadata: {name: %s}, spec: {%s}}\n---\n"
+    queue = kueue % ("ClusterQueue", "a", "cohort: a") + kueue % ("ClusterQueue", "b", "cohortName: a")
+    made, told, code = converted(tmp_path, capsys, queue)
+    assert code == 0
+    assert "Cohort a: a ClusterQueue has this name; its queue is a-cohort" in told
+    assert [(one["metadata"]["name"], one["spec"].get("parent")) for one in made] == [
+        ("a", "a-cohort"), ("b", "a-cohort"), ("a-cohort", None)
+    ]  # fmt: skip
+    made, _, code = converted(tmp_path, capsys, queue + kueue % ("Cohort", "a", "parentName: top"))
+    assert code == 0
+    assert [(one["metadata"]["name"], one["spec"].get("parent")) for one in made] == [
+        ("a", "a-cohort"), ("b", "a-cohort"), ("a-cohort", "top"), ("top", None)
+    ]  # fmt: skip
+
+
+def test_two_objects_of_one_queue_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    text = (
+        "{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, metadata: {name: a}, spec: {}}\n---\n"
+        "{apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, metadata: {name: a}, spec: {weight: 1}}"
+    )
+    made, told, code = converted(tmp_path, capsys, text)
+    assert (made, code) == ([], 2)
+    assert "Queue a: another object makes a queue of this name" in told
+
+
 def test_a_weight_of_kueue_is_a_quantity(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     queue = (
         "{apiVersion: kueue.x-k8s.io/v1beta1, kind: ClusterQueue, metadata: {name: q}, "

@@ -163,6 +163,12 @@ def test_a_job_makes_as_many_pods_as_run_at_once() -> None:
         ("Job", {"template": TEMPLATE}, "batch/v1beta1", "Job x: apiVersion: batch has no version v1beta1"),
         ("Deployment", {"replicas": MOST_PODS + 1, "template": TEMPLATE}, "apps/v1", "more than 100000 pods"),
         ("RayCluster", {}, "", "RayCluster x: spec.headGroupSpec.template: has no pod spec"),
+        (
+            "RayCluster",
+            {"enableInTreeAutoscaling": True, "headGroupSpec": {"template": {"spec": {"containers": 3}}}},
+            "",
+            "RayCluster x: spec.headGroupSpec.template.spec.containers: must be a list",
+        ),
         ("JobSet", {"replicatedJobs": [{"replicas": 10**9, **job(1)}]}, "", "more than 100000 pods"),
         ("LeaderWorkerSet", {"replicas": 10**9, "leaderWorkerTemplate": {"workerTemplate": TEMPLATE}}, "", "more than"),
         (
