@@ -45,7 +45,7 @@ from scheduler.binder.volumes import VolumeBinding
 from scheduler.cluster import feed
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import POOL_BESIDE_BINDER, ApiClient, ApiError, RequestFailed, path_of
-from scheduler.cluster.components import BinderLease, SchedulerLease, identity, lease_name, until_no_binder
+from scheduler.cluster.components import BinderLease, SchedulerLease, WholeLeads, identity, lease_name, until_no_binder
 from scheduler.cluster.lease import Elector
 from scheduler.cluster.link import IoEnd, IoLink, LocalLink
 from scheduler.cluster.performer import Performer
@@ -61,6 +61,8 @@ from scheduler.dialects.registry import BY_NAME, DIALECTS
 from scheduler.io_ports import Ports
 from scheduler.model.bindrequest import BindRequest
 from scheduler.model.components import WHOLE, Component, leading_component
+from scheduler.model.decisions import Place
+from scheduler.model.queues import DEFAULT_QUEUE
 from scheduler.observe import explain
 from scheduler.observe.metrics import Metrics
 from scheduler.observe.tracing import from_environment
@@ -152,7 +154,9 @@ class IoProcess:
 
     def _explain_end(self, task: asyncio.Task[Any]) -> None:
         error = task.exception()
-        if error is not None:
+        if isinstance(error, BaseExceptionGroup) and (found := error.subgroup(WholeLeads)) is not None:
+            log.warning("binder_makes_way", why=str(found.exceptions[0]))
+        elif error is not None:
             log.error("part_ended", part=task.get_name(), error=repr(error), exc_info=error)
         self._exit_code = 1
 
@@ -276,8 +280,15 @@ class IoProcess:
             words=explain,
             covered=self._cache.guarded,
             told=self._performer.evicted,
+            charged=self._charged_to,
             deciding=None if self._decides else self._scheduler_lease.ask,
         )
+
+    def _charged_to(self, place: Place, uid: str) -> str:
+        """Return the queue that is written on a member when it is bound; the default queue needs no word."""
+        pod = self._cache.pod(uid)
+        name = self._cache.queue_of(self._cache.group(place.group), (pod,) if pod is not None else ())
+        return "" if name == DEFAULT_QUEUE else name
 
     def _group_pods(self) -> Grouping | Leaving | None:
         """Make what knows the gangs of owners: whoever writes their groups, and whoever decides."""

@@ -46,6 +46,7 @@ from scheduler.binder.ports import (
     Requests,
     Words,
     no_budgets,
+    no_queues,
     observe_nothing,
     tell_nobody,
 )
@@ -112,10 +113,15 @@ class Binder:
         words: Words | None = None,
         covered: Callable[[Pod], bool] = no_budgets,
         told: Callable[[BindRequest, Place, Victim], None] = tell_nobody,
+        charged: Callable[[Place, str], str] = no_queues,
         deciding: Epoch | None = None,
     ) -> None:
-        """Set it up. `covered`: whether a disruption budget covers a pod; `told`: hears of each accepted eviction;
-        `deciding`: where another process decides, what reads the epoch with which it does."""
+        """Set it up.
+
+        `covered`: whether a disruption budget covers a pod; `told`: hears of each accepted eviction; `charged`: the
+        queue of a member (uid), which is written on it; `deciding`: where another process decides, what reads the epoch
+        with which it does.
+        """
         self._cache = cache
         self._elector = elector
         self._settings = settings or Settings()
@@ -126,6 +132,7 @@ class Binder:
         self._words = words
         self._covered = covered
         self._told = told
+        self._charged = charged
         self._arrivals = Arrivals(deciding, self._begin_late, clock) if deciding is not None else None
         self._ledger = Ledger()
         self._alarms = Alarms(clock)
@@ -377,6 +384,10 @@ class Binder:
         """Whether the gang does not want this victim to go any more, or the victim has moved on."""
         record: Record = job.owner.records[job.gang]
         return record.phase is not Phase.AWAITING_VICTIMS or not expects(record.fates[job.member], job.verb)
+
+    def charged(self, job: Job) -> str:
+        """Return the queue that a pod is charged to which is bound."""
+        return self._charged(job.owner.records[job.gang].place, job.target.uid)
 
     def answered(self, job: Job, answer: Answer) -> None:
         """Keep an answer; all that arrive in one turn of the event loop go to the machine together."""

@@ -58,6 +58,9 @@ class Answering(Protocol):
     def obsolete(self, job: Job) -> bool:
         """Whether a request about a victim is not wanted any more."""
 
+    def charged(self, job: Job) -> str:
+        """Return the queue that a pod is charged to which is bound, "" where it is told nothing."""
+
 
 class Alarms:
     """Calls at times of a clock. One handle of the event loop for all of them."""
@@ -208,13 +211,16 @@ class Pool:
         finally:
             self._active -= 1
 
+    def _binding(self, job: Job) -> bytes:
+        return binding(job.target, self._hearer.charged(job))
+
     async def _send(self, job: Job) -> Answer:
         try:
             match job.verb:
                 case Verb.BIND:
                     self._guard()
                     await self._api.request(
-                        "POST", f"{pod_path(job.target)}/binding", body=binding(job.target), timeout=self._timeout
+                        "POST", f"{pod_path(job.target)}/binding", body=self._binding(job), timeout=self._timeout
                     )
                     return answers.BOUND
                 case Verb.READ:
@@ -266,6 +272,7 @@ _ABOUT_A_VICTIM = {
     Verb.REMOVE: ("DELETE", "", JSON),
 }
 RANK, DOMAINS = "scheduling.muster.sh/rank", "scheduling.muster.sh/domains"
+CHARGED_TO = "scheduling.muster.sh/charged-to"
 """Annotations of a pod that its containers may read (downward API)."""
 
 
@@ -274,21 +281,25 @@ def pod_path(target: Assignment) -> str:
     return f"/api/v1/namespaces/{target.namespace}/pods/{target.pod}"
 
 
-def binding(target: Assignment) -> bytes:
+def binding(target: Assignment, queue: str = "") -> bytes:
     """Return a Binding that names the pod's uid, so that a pod re-created under the name is not bound.
 
-    The API server copies its annotations to the pod: its rank and its domains, before any container starts.
+    The API server copies its annotations to the pod: its rank, its domains and the queue that it is charged to, before
+    any container starts.
     """
-    marks = f',"annotations":{json.dumps(_annotations(target.mark))}' if target.mark is not None else ""
+    annotations = _annotations(target.mark, queue)
+    marks = f',"annotations":{json.dumps(annotations)}' if annotations else ""
     return (
         f'{{"apiVersion":"v1","kind":"Binding","metadata":{{"name":"{target.pod}","namespace":"{target.namespace}",'
         f'"uid":"{target.uid}"{marks}}},"target":{{"apiVersion":"v1","kind":"Node","name":"{target.node}"}}}}'
     ).encode()
 
 
-def _annotations(mark: Mark) -> dict[str, str]:
-    found = {RANK: str(mark.rank)} if mark.rank >= 0 else {}
-    if mark.domains:
+def _annotations(mark: Mark | None, queue: str) -> dict[str, str]:
+    found = {CHARGED_TO: queue} if queue else {}
+    if mark is not None and mark.rank >= 0:
+        found[RANK] = str(mark.rank)
+    if mark is not None and mark.domains:
         found[DOMAINS] = ",".join(f"{level}={domain}" for level, domain in mark.domains)
     return found
 

@@ -157,6 +157,11 @@ def tell_nobody(_request: BindRequest, _place: Place, _victim: Victim) -> None:
     """Do nothing."""
 
 
+def no_queues(_place: Place, _uid: str) -> str:
+    """Return the queue that a member is charged to: none is known."""
+    return ""
+
+
 def no_budgets(_pod: Pod) -> bool:
     """Whether a disruption budget covers a pod: none is known."""
     return False

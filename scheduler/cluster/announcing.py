@@ -6,7 +6,7 @@ said to have waited. Must not know how a sentence is worded (texts are given).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -37,7 +37,7 @@ class Cache(Protocol):
     def group(self, key: str) -> PodGroup | None:
         """Return the group with this key."""
 
-    def queue_of(self, group: PodGroup | None, members: Iterable[Pod]) -> str:
+    def queue_of(self, group: PodGroup | None, members: Sequence[Pod]) -> str:
         """Return the name of the queue that members of a group are charged to."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any, Generic, Protocol, TypeVar
@@ -359,7 +359,7 @@ class Cache:
         """The queue of this name in a dialect, or None."""
         return self.queues.by_key.get(f"{dialect}/{name}")
 
-    def queue_of(self, group: PodGroup | None, members: Iterable[Pod]) -> str:
+    def queue_of(self, group: PodGroup | None, members: Sequence[Pod]) -> str:
         """The name of the queue that members of a group are charged to; there need not be one of that name."""
         return queue_of(group, members, self._queue_of_namespace)
 

@@ -6,7 +6,7 @@ annotated with a minimum (on the owner or on the pods), else a group of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from scheduler.dialects.registry import DIALECTS
@@ -39,8 +39,21 @@ def group_key(pod: Pod, groups: Mapping[str, PodGroup]) -> str:
     return f"pod/{pod.namespace}/{pod.uid}"
 
 
-def queue_of(group: PodGroup | None, members: Iterable[Pod], namespace_queue: Callable[[str, str], str]) -> str:
+def charged_queue(members: Iterable[Pod]) -> str:
+    """Return the queue to which the members that run were charged when they were bound, or "".
+
+    It stays what it was until they end, whatever becomes of the objects and labels that named it then: nobody is let
+    off a limit by changing or deleting these. Of several that of the oldest counts.
+    """
+    bound = [pod for pod in members if pod.charged_to and not pod.finished]
+    return min(bound, key=lambda pod: (pod.created, pod.uid)).charged_to if bound else ""
+
+
+def queue_of(group: PodGroup | None, members: Sequence[Pod], namespace_queue: Callable[[str, str], str]) -> str:
     """Return the name of the leaf queue that the members are charged to (the last part of a path)."""
+    charged = charged_queue(members)
+    if charged:
+        return charged
     text, namespace = (group.queue, group.namespace) if group is not None else ("", "")
     for pod in () if text else members:
         text, namespace = text or pod.queue, pod.namespace
@@ -115,13 +128,12 @@ def group_state(
     held: Verdict | None = None,
     foreign: int = 0,
     before: GroupState | None = None,
-    kept_queue: str = "",
 ) -> GroupState | None:
     """Return the state of a group, or None for a group of one with nothing left to decide.
 
     assumed: pod uid -> (node, source). ran: uids of groups that once reached their minimum. before: its last state, to
-    know where members were that are gone. kept_queue: where the object is gone, the queue that it named. A group none
-    of whose members is placed any more starts as a whole again, whatever it did before.
+    know where members were that are gone. A group none of whose members is placed any more starts as a whole again,
+    whatever it did before.
     """
     missing = False
     if group is None:
@@ -140,7 +152,7 @@ def group_state(
     if group.preemptible is None:
         preemptible = _preemptible(group.dialect, priority, alive)
         group = group if preemptible is None else replace(group, preemptible=preemptible)
-    queue = kept_queue or group.queue or next((pod.queue for pod in alive if pod.queue), "")
+    queue = charged_queue(members) or group.queue or next((pod.queue for pod in alive if pod.queue), "")
     queue = queue or namespace_queue(group.namespace, "")
     state = GroupState(
         group=group,

@@ -428,7 +428,7 @@ class Performer:
                 )
             )
         group = self._cache.group(explain.group)
-        queue = self._cache.queue_of(group, filter(None, map(self._cache.pod, explain.pods)))
+        queue = self._cache.queue_of(group, [*filter(None, map(self._cache.pod, explain.pods))])
         self._why[explain.group] = _Why(explain.verdict.code.value, queue, explain.pods)
         if len(self._why) > self._most_whys:
             self.pending()  # forgets what nobody may ever ask for, where no metrics are read

@@ -59,8 +59,6 @@ class Store:
         self._by_owner: dict[str, dict[str, None]] = {}
         self._accounts = Accounts(self._table)
         self._queue_names: dict[str, str] = {}
-        self._kept_queues: dict[str, str] = {}
-        """By pod that is on a node: the queue of its group, which is gone."""
         self._singles = Singles()
         self._releasing: dict[str, Pod] = {}
         self._departures = Departures()
@@ -266,7 +264,6 @@ class Store:
         self._nominated.pop(uid, None)
         self._releasing.pop(uid, None)
         self._departures.gone(uid)
-        self._kept_queues.pop(uid, None)
         self._singles.drop(uid)
         self._storage.drop_pod(uid)
         self._tallies.drop_pod(uid)
@@ -294,11 +291,6 @@ class Store:
             return
         self._groups[group.key] = group
         self._dirty[group.key] = None
-        if self._kept_queues:
-            for uid in (
-                self._by_owner.get(group.uid, ()) if group.dialect == "owner" else self._members.get(group.key, ())
-            ):
-                self._kept_queues.pop(uid, None)
         if group.dialect == "owner":
             self._rejoin(group.uid)
         self.changed = True
@@ -309,9 +301,6 @@ class Store:
             return
         self._ran.discard(group.uid)
         self._dirty[key] = None
-        for uid in self._members.get(key, ()):
-            if uid in self._accounts:  # what runs is not let off its queue by deleting the object that names it
-                self._kept_queues[uid] = self._accounts[uid].queue
         if group.dialect == "owner":
             self._rejoin(group.uid)
         self.changed = True
@@ -327,9 +316,7 @@ class Store:
         """Name of the leaf queue that a pod of ours is charged to."""
         known = self._queue_names.get(key)
         if known is None:
-            kept = self._kept_queues.get(pod.uid, "")
-            known = kept or queue_of(self._groups.get(key), (pod,), self._namespaces.get)
-            self._queue_names[key] = known
+            known = self._queue_names[key] = queue_of(self._groups.get(key), (pod,), self._namespaces.get)
         return known
 
     def _charge_of(self, pod: Pod) -> Charge | None:
@@ -525,7 +512,6 @@ class Store:
             held=self._setbacks.held(key),
             foreign=len(self._foreign.get(key, ())),
             before=self._states.get(key),
-            kept_queue=self._kept_queue(members),
         )
         if state is None:
             self._states.pop(key, None)
@@ -549,16 +535,11 @@ class Store:
         if not members:
             self._queue_names.pop(key, None)
             return
-        name = self._kept_queue(members) or queue_of(group, members, self._namespaces.get)
+        name = queue_of(group, members, self._namespaces.get)
         if self._queue_names.get(key) != name:
             self._queue_names[key] = name
             for pod in members:
                 self._recharge(pod)
-
-    def _kept_queue(self, members: list[Pod]) -> str:
-        if not self._kept_queues:
-            return ""
-        return next((self._kept_queues[pod.uid] for pod in members if pod.uid in self._kept_queues), "")
 
     def _sweep_shapes(self) -> None:
         if len(self._shapes) <= self._swept_at + SPARE_SHAPES:

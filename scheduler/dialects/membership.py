@@ -62,6 +62,7 @@ class Keys(msgspec.Struct, gc=False):
     replica_index: str = msgspec.field(name="training.kubeflow.org/replica-index", default="")
     stateful_index: str = msgspec.field(name="apps.kubernetes.io/pod-index", default="")
     rank: str = msgspec.field(name="scheduling.muster.sh/rank", default="")
+    charged_to: str = msgspec.field(name="scheduling.muster.sh/charged-to", default="")
     kueue_required: str = msgspec.field(name="kueue.x-k8s.io/podset-required-topology", default="")
     kueue_preferred: str = msgspec.field(name="kueue.x-k8s.io/podset-preferred-topology", default="")
     kueue_slice_level: str = msgspec.field(name="kueue.x-k8s.io/podset-slice-required-topology", default="")

@@ -92,7 +92,9 @@ class Pod:
 
     `group` is the key of the group object that it names ("" = none: owner grouping or a group of one).
     `min_member` is the annotation scheduling.muster.sh/min-member (0 = absent). `index` is the completion index or rank
-    (-1 = none). `charge` replaces the shape's requests where the node is charged otherwise (in-place resize).
+    (-1 = none). `charged_to` is the leaf queue that was written on it when it was bound ("" = none, or it is not on a
+    node).
+    `charge` replaces the shape's requests where the node is charged otherwise (in-place resize).
     `condition` is its PodScheduled condition when that is False. `created` is in seconds since the epoch.
     `generation` is metadata.generation, for the condition (0 = unknown).
     `owner_api`, `owner_kind`, `owner_name`, `owner_uid` are apiVersion, kind, name and uid of its controller.
@@ -122,6 +124,7 @@ class Pod:
     role: str = ""
     index: int = -1
     queue: str = ""
+    charged_to: str = ""
     min_member: int = 0
     nominated: str = ""
     scheduler_name: str = ""

@@ -168,12 +168,13 @@ def test_what_a_request_has_bound_is_charged_until_its_pods_are_seen_on_their_no
     assert used(store.snapshot(102), "n1", "example.com/gpu") == 0
 
 
-def test_what_runs_stays_charged_to_its_queue_while_the_object_that_named_it_is_gone() -> None:
+def test_what_runs_stays_charged_to_the_queue_that_let_it_in() -> None:
     named = replace(group("g", 1), queue="team/q")
+    on = pod("on", group="volcano/a/g", node="n1", charged_to="q", created=1.0)
     store = store_with(
         feed.NodeSet(node("n1", gpu=8)),
         feed.GroupSet(named),
-        feed.PodSet(pod("on", group="volcano/a/g", node="n1")),
+        feed.PodSet(on),
         feed.PodSet(pod("waits", group="volcano/a/g")),
     )
 
@@ -182,15 +183,31 @@ def test_what_runs_stays_charged_to_its_queue_while_the_object_that_named_it_is_
         charged = {name: dict(amounts).get("cpu", 0) for name, amounts in snapshot.queue_usage.items()}
         return {name: amount for name, amount in charged.items() if amount}, snapshot.groups["volcano/a/g"].queue
 
-    assert queues(100) == ({"q": 1000}, "team/q")
+    assert queues(100) == ({"q": 1000}, "q")
     store.apply([feed.GroupGone("volcano/a/g")], 101)
-    assert queues(101) == ({"q": 1000}, "q")
-    store.apply([feed.PodSet(pod("on", group="volcano/a/g", node="n1", deleting=True))], 102)
+    assert queues(101) == ({"q": 1000}, "q"), "its object is gone"
+    store.apply([feed.PodSet(replace(on, deleting=True))], 102)
     assert queues(102)[0] == {"q": 1000}
     store.apply([feed.GroupSet(replace(named, uid="again", queue="other"))], 103)
-    assert queues(103) == ({"other": 1000}, "other")
-    store.apply([feed.GroupGone("volcano/a/g"), feed.PodGone("u-on")], 104)
-    assert queues(104) == ({}, ""), "who only waits has no queue to be held to"
+    assert queues(103) == ({"q": 1000}, "q"), "another one names another queue"
+    late = pod("late", group="volcano/a/g", node="n1", charged_to="other", created=2.0)
+    store.apply([feed.PodSet(late)], 104)
+    assert queues(104) == ({"q": 2000}, "q"), "one group is charged to one queue"
+    store.apply([feed.PodGone("u-on")], 105)
+    assert queues(105) == ({"other": 1000}, "other")
+    store.apply([feed.PodGone("u-late"), feed.GroupGone("volcano/a/g")], 106)
+    assert queues(106) == ({}, ""), "who only waits has no queue to be held to"
+
+
+def test_a_pod_that_stands_alone_stays_charged_to_the_queue_that_let_it_in() -> None:
+    one = pod("one", node="n1", queue="q", charged_to="q")
+    store = store_with(feed.NodeSet(node("n1")), feed.PodSet(one))
+    store.apply([feed.PodSet(replace(one, queue="other"))], 101)
+    charged = {name: dict(amounts) for name, amounts in store.snapshot(101).queue_usage.items()}
+    assert charged["q"]["cpu"] == 1000
+    assert not charged.get("other", {}).get("cpu")
+    store.apply([feed.PodSet(replace(one, phase="Succeeded"))], 102)
+    assert not any(dict(amounts).get("cpu") for amounts in store.snapshot(102).queue_usage.values())
 
 
 def test_who_went_for_a_gang_is_leaving_until_that_is_seen_though_its_request_has_ended() -> None:

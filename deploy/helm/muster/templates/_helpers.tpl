@@ -56,6 +56,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* The lease's name is that of the configuration, so that the right to it fits; a binder's and the controllers' of
 their own is this one with their component. */}}
 {{- define "muster.lease" -}}
+{{- $where := dig "leaderElection" "namespace" "" .Values.config -}}
+{{- if and $where (ne $where .Release.Namespace) -}}
+{{- fail (printf "config.leaderElection.namespace is %s: the rights to the leases are given in the release's namespace, %s; remove it" $where .Release.Namespace) -}}
+{{- end -}}
 {{- dig "leaderElection" "name" "muster" .Values.config -}}
 {{- end -}}
 
