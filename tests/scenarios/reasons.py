@@ -44,4 +44,6 @@ def _one(kubeconfig: Path, config: Path, namespace: str, name: str, said: str) -
     blocker = now.partition(":")[0]
     if ":" in now and (f"{blocker}:" in said or said.startswith(f"False {blocker} ")):
         return []
+    if "never fits" in said and blocker == "WaitingForQuota":
+        return []  # both hold; which is told depends on whether its queue was full when it was looked at first
     return [f"{name} waits with {said[6:]!r}, and muster why finds {now or 'nothing'!r}"]
