@@ -285,10 +285,13 @@ class IoProcess:
         )
 
     def _charged_to(self, place: Place, uid: str) -> str:
-        """Return the queue that is written on a member when it is bound; the default queue needs no word."""
+        """Return the queue that is written on a member when it is bound.
+
+        The default queue needs no word, but in place of one that was copied from another pod.
+        """
         pod = self._cache.pod(uid)
         name = self._cache.queue_of(self._cache.group(place.group), (pod,) if pod is not None else ())
-        return "" if name == DEFAULT_QUEUE else name
+        return "" if name == DEFAULT_QUEUE and not (pod is not None and pod.charged_to) else name
 
     def _group_pods(self) -> Grouping | Leaving | None:
         """Make what knows the gangs of owners: whoever writes their groups, and whoever decides."""

@@ -45,7 +45,7 @@ def charged_queue(members: Iterable[Pod]) -> str:
     It stays what it was until they end, whatever becomes of the objects and labels that named it then: nobody is let
     off a limit by changing or deleting these. Of several that of the oldest counts.
     """
-    bound = [pod for pod in members if pod.charged_to and not pod.finished]
+    bound = [pod for pod in members if pod.charged_to and pod.node and not pod.finished]
     return min(bound, key=lambda pod: (pod.created, pod.uid)).charged_to if bound else ""
 
 

@@ -155,7 +155,7 @@ def _decode_pod(raw: bytes | msgspec.Raw, scheduler_names: frozenset[str]) -> tu
         role=membership.role(labels, annotations),
         index=membership.index(labels, annotations),
         queue=membership.queue(labels, annotations),
-        charged_to=intern(annotations.charged_to) if node else "",
+        charged_to=intern(annotations.charged_to),
         min_member=minimum,
         nominated=status.nominated_node_name or "",
         scheduler_name=scheduler_name,

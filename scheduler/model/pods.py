@@ -92,8 +92,8 @@ class Pod:
 
     `group` is the key of the group object that it names ("" = none: owner grouping or a group of one).
     `min_member` is the annotation scheduling.muster.sh/min-member (0 = absent). `index` is the completion index or rank
-    (-1 = none). `charged_to` is the leaf queue that was written on it when it was bound ("" = none, or it is not on a
-    node).
+    (-1 = none). `charged_to` is the leaf queue that is written on it when it is bound ("" = none); before that somebody
+    else wrote it, and it means nothing.
     `charge` replaces the shape's requests where the node is charged otherwise (in-place resize).
     `condition` is its PodScheduled condition when that is False. `created` is in seconds since the epoch.
     `generation` is metadata.generation, for the condition (0 = unknown).

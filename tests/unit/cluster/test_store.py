@@ -206,7 +206,10 @@ def test_a_pod_that_stands_alone_stays_charged_to_the_queue_that_let_it_in() -> 
     charged = {name: dict(amounts) for name, amounts in store.snapshot(101).queue_usage.items()}
     assert charged["q"]["cpu"] == 1000
     assert not charged.get("other", {}).get("cpu")
-    store.apply([feed.PodSet(replace(one, phase="Succeeded"))], 102)
+    copied = pod("copied", queue="q", charged_to="other", nominated="n1")
+    store.apply([feed.PodSet(copied)], 102)
+    assert store.snapshot(102).groups["pod/a/u-copied"].queue == "q", "it is on no node: who wrote that?"
+    store.apply([feed.PodGone("u-copied"), feed.PodSet(replace(one, phase="Succeeded"))], 102)
     assert not any(dict(amounts).get("cpu") for amounts in store.snapshot(102).queue_usage.values())
 
 
