@@ -34,7 +34,9 @@ class Room:
 
     def victim(self, name: str, node: int = 0, *, labels: dict[str, str] | None = None, **meta: Any) -> Victim:
         container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "2"}}}
-        spec: dict[str, Any] = {"nodeName": self.target.nodes[node], "containers": [container]}
+        spec: dict[str, Any] = {
+            "schedulerName": "muster", "nodeName": self.target.nodes[node], "containers": [container],
+        }  # fmt: skip
         spec["terminationGracePeriodSeconds"] = 3600
         made = self.target.rest.create(
             self.target.pods, {"metadata": {"name": name, "labels": labels or {}, **meta}, "spec": spec}
@@ -97,8 +99,8 @@ class Room:
 
     def bound(self) -> list[str]:
         pods = self.target.rest.list(self.target.pods)
-        ours = [pod for pod in pods if pod["spec"].get("schedulerName") == "muster" and pod["spec"].get("nodeName")]
-        return sorted(pod["metadata"]["name"] for pod in ours)
+        named = [(pod["metadata"]["name"], pod["spec"].get("nodeName")) for pod in pods]
+        return sorted(name for name, node in named if node and name.startswith("p"))
 
     @property
     def options(self) -> dict[str, Any]:
