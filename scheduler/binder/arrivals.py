@@ -53,10 +53,6 @@ class Arrivals:
         self._waiting: dict[str, _Waiting] = {}
         self._wake = asyncio.Event()
 
-    def __len__(self) -> int:
-        """Requests that wait."""
-        return len(self._waiting)
-
     def came(self, request: BindRequest, *, found: bool) -> None:
         """A request appeared or changed. found: it was there when the binder began."""
         known = self._waiting.get(request.name)

@@ -16,11 +16,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from scheduler.cluster.client import ApiError, RequestFailed, path_of
-from scheduler.cluster.lease import unique_identity
+from scheduler.cluster.lease import decode, unique_identity
 from scheduler.model.components import Component, leading_component
 
 log = structlog.get_logger(__name__)
@@ -41,21 +40,6 @@ class Api(Protocol):
 
     async def request(self, method: str, path: str, *, timeout: float = 15.0) -> bytes:
         """Send one request. Raises `RequestFailed`."""
-
-
-class _Spec(msgspec.Struct, gc=False, rename="camel"):
-    holder_identity: str | None = None
-    lease_duration_seconds: int | None = None
-    lease_transitions: int | None = None
-
-
-class _Meta(msgspec.Struct, gc=False, rename="camel"):
-    resource_version: str = ""
-
-
-class _Lease(msgspec.Struct, gc=False):
-    metadata: _Meta
-    spec: _Spec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +73,12 @@ async def look(api: Api, namespace: str, name: str) -> Seen:
         if error.status == 404:
             return Seen()
         raise
-    lease = msgspec.json.decode(body, type=_Lease)
-    spec = lease.spec or _Spec()
+    lease = decode(body)
+    version, spec = lease.metadata.resource_version, lease.spec
+    if spec is None:
+        return Seen(version=version)
     seconds = float(spec.lease_duration_seconds or 15)
-    return Seen(spec.holder_identity or "", spec.lease_transitions or 0, seconds, lease.metadata.resource_version)
+    return Seen(spec.holder_identity or "", spec.lease_transitions or 0, seconds, version)
 
 
 class SchedulerLease:
@@ -100,13 +86,10 @@ class SchedulerLease:
 
     def __init__(self, api: Api, namespace: str, name: str) -> None:
         self._api, self._namespace, self._name = api, namespace, name
-        self.epoch = 0
-        self.holder = ""
 
     async def ask(self) -> int:
         """Return the epoch of whoever decides now. Raises `WholeLeads`, `RequestFailed` or ValueError."""
         seen = await look(self._api, self._namespace, self._name)
-        self.epoch, self.holder = seen.epoch, seen.holder
         if seen.holder and not seen.holder.endswith(_ALONE):
             raise WholeLeads(f"lease {self._namespace}/{self._name} is held by {seen.holder}, which binds by itself")
         return seen.epoch

@@ -58,7 +58,8 @@ class _Lease(msgspec.Struct, gc=False):
     spec: _Spec | None = None
 
 
-_decode = msgspec.json.Decoder(_Lease).decode
+decode = msgspec.json.Decoder(_Lease).decode
+"""Reads a lease as the API server has it. Raises `msgspec.DecodeError`, a ValueError."""
 
 
 def unique_identity() -> str:
@@ -173,7 +174,7 @@ class Elector:
             if error.status != 404:
                 raise
             return await self._take(None, 0)
-        lease = _decode(body)
+        lease = decode(body)
         spec = lease.spec or _Spec()
         self.holder = spec.holder_identity or ""
         transitions = spec.lease_transitions or 0
@@ -259,7 +260,7 @@ class Elector:
         """
         try:
             body = await self._call("GET", self._path)
-            spec = _decode(body).spec or _Spec()
+            spec = decode(body).spec or _Spec()
         except ApiError as error:
             if error.status == 404:
                 self._lose("the lease was deleted")

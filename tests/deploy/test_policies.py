@@ -197,6 +197,21 @@ def test_pods_and_templates_name_only_queues_that_their_author_may_use(ana: Rest
     assert "may not use queue theirs" in refused(ana, JOBS, job("b", "theirs"))
 
 
+def test_nobody_changes_the_queue_that_a_bound_pod_is_charged_to(ana: Rest, real_control_plane: ControlPlane):
+    key = "scheduling.muster.sh/charged-to"
+    assert not refused(ana, PODS, pod("runs"))
+    binding = {
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "runs", "annotations": {key: "ours"}},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }  # fmt: skip
+    real_control_plane.rest.create(f"{PODS}/runs/binding", binding)
+    for value in ("other", None):
+        with pytest.raises(ApiError, match="charged-to"):
+            ana.patch(f"{PODS}/runs", {"metadata": {"annotations": {key: value}}})
+    ana.patch(f"{PODS}/runs", {"metadata": {"annotations": {"note": "mine"}}})
+    assert ana.get(f"{PODS}/runs")["metadata"]["annotations"] == {key: "ours", "note": "mine"}
+
+
 @pytest.mark.parametrize(("key", "where"), READ)
 def test_no_name_takes_another_team_s_queue(ana: Rest, key: str, where: str):
     let_in = []
