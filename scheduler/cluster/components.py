@@ -31,8 +31,11 @@ _LOOK = 1.0
 _SAY = 5.0
 
 
-class WholeLeads(Exception):
-    """A process that binds itself has become the leader: a binder that runs alone must end."""
+class WholeLeads(ValueError):
+    """A process that binds itself has become the leader.
+
+    It has no epoch for a binder that runs alone, which must end.
+    """
 
 
 class Api(Protocol):
@@ -101,7 +104,7 @@ class SchedulerLease:
             try:
                 await self.ask()
                 return
-            except (WholeLeads, RequestFailed, ValueError) as error:
+            except (RequestFailed, ValueError) as error:
                 said = _say("not_binding_yet", str(error), said)
             await asyncio.sleep(_LOOK)
 
@@ -112,6 +115,8 @@ class SchedulerLease:
             await asyncio.sleep(_LOOK)
             try:
                 await self.ask()
+            except WholeLeads:
+                raise
             except (RequestFailed, ValueError) as error:
                 said = _say("scheduler_lease_unread", str(error), said)
 

@@ -146,6 +146,8 @@ def test_there_is_one_binder_while_the_split_is_switched_on_and_off(stage: Stage
     again.wait_leads()
     stage.gang("c", SIZE)
     assert binding.wait_end() == 1, "it makes way, and gives its lease back"
+    assert binding.said("binder_makes_way")
+    assert not binding.said("binder.defect") + binding.said("part_ended")
     _whole(stage, "c")
     late = _start(stage, "binder").wait_ready()
     time.sleep(1.5)
