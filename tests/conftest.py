@@ -2,7 +2,10 @@
 
 import os
 import signal
+from collections.abc import Iterator
 
+import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.controlplane.fixtures"]
@@ -17,3 +20,13 @@ settings.register_profile(
     "busy", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize="EXPLORE" not in os.environ
 )
 settings.load_profile("busy")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """What a test lets structlog do ends with it: a level that it raised would hide what a later test looks for."""
+    configured, before = structlog.is_configured(), structlog.get_config()
+    yield
+    structlog.reset_defaults()
+    if configured:
+        structlog.configure(**before)

@@ -25,12 +25,9 @@ Json = dict[str, Any]
 @pytest.mark.parametrize(("seed", "seconds"), [(5, 22.0), pytest.param(6, 150.0, marks=pytest.mark.slow)])
 def test_a_day_of_faults_breaks_no_promise(tmp_path: Path, seed: int, seconds: float) -> None:
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())  # of the fake kubelet
-    try:
-        with ControlPlane() as cluster:
-            cluster.apply_crds(CRD_FOLDER)
-            outcome = live(cluster, seed, seconds, tmp_path, rate=1.0)
-    finally:
-        structlog.reset_defaults()
+    with ControlPlane() as cluster:
+        cluster.apply_crds(CRD_FOLDER)
+        outcome = live(cluster, seed, seconds, tmp_path, rate=1.0)
     print(outcome.text())
     assert not outcome.problems, outcome.text()
     assert outcome.facts["pods bound"] > 20

@@ -2,7 +2,8 @@
 
 Knows the API only. Invariant: when apply_crds() returns, every definition in the folder is Established and a list of
 each of its served versions succeeds. Established alone is not enough: for a moment afterwards the server answers 404
-(discovery lags) or 429 (the storage is being made).
+(discovery lags) or 429 (the storage is being made). The list must be a whole one: a list with a limit is answered from
+etcd, while the watch cache, which answers the others, may be filling still.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _wait_served(rest: Rest, definition: Json, deadline: float) -> None:
 
 def _listable(rest: Rest, group: str, version: str, plural: str) -> bool:
     try:
-        rest.get(f"/apis/{group}/{version}/{plural}", limit=1)
+        rest.get(f"/apis/{group}/{version}/{plural}")
     except ApiError as error:
         if error.status in (404, 429, 503):
             return False

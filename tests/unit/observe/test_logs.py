@@ -20,7 +20,6 @@ def lines():
     buffer = io.StringIO()
     logs.configure("json", process="io", file=buffer)
     yield lambda: [json.loads(line) for line in buffer.getvalue().splitlines()]
-    structlog.reset_defaults()
     structlog.contextvars.clear_contextvars()
     root.handlers, root.level = handlers, level
 
@@ -74,7 +73,6 @@ def test_a_person_gets_readable_lines():
         assert "hello" in buffer.getvalue()
         assert "group=ns/train" in buffer.getvalue()
     finally:
-        structlog.reset_defaults()
         root.handlers, root.level = handlers, level
 
 
