@@ -3,7 +3,8 @@
 Decided here: the phase of a group, what counts as news, and when small news waits. A new phase, another reason or a new
 waiting member is said at once. Other numbers in the same words wait until some seconds have passed since the last time,
 and counts wait while members are on their way, so that the start of a gang costs one status write and a busy cluster
-does not rewrite a thousand conditions a session. Nothing waits for ever: the session asks to be woken.
+does not rewrite a thousand conditions a session. Nothing waits for ever: the session asks to be woken. A gang that has
+its nodes and is still not bound after some seconds (volumes, a slow API server, no binder) says that.
 
 What was said is remembered in the cache by content; after a restart everything is said once more, and the writer drops
 what the objects already say.
@@ -26,12 +27,14 @@ from scheduler.framework.subgroups import is_under
 from scheduler.model.bindrequest import awaits
 from scheduler.model.decisions import Explain, LayoutFacts, QueuePlace, SetStatus
 from scheduler.model.groups import GroupState, said_of_stray
-from scheduler.model.verdict import Code, Verdict
+from scheduler.model.verdict import Code, Verdict, verdict
 
 COUNTS_AFTER = 1.0
 """Seconds between a group's last status and one in which only counts differ."""
 NUMBERS_AFTER = 5.0
 """Seconds between saying a reason and saying the same reason with other numbers."""
+BOUND_WITHIN = 10.0
+"""Seconds that a gang may be on its way before its object says so; what it said before is no longer true then."""
 MOST_DOMAINS = 64
 """Domains of a level that a status names."""
 UNLABELLED = "unlabelled"
@@ -143,14 +146,20 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None, line
         return True
     phase = phase_of(state, admitted=state.key in session.admitted)
     victims = next((place for place in session.placed_of.get(state.key, ()) if place.victims), None)
-    if victims is None and (session.placed_now(state) or (state.assumed and phase == "Scheduling")):
-        return True  # its members are on their way; the next word is Running
+    on_its_way = victims is None and (session.placed_now(state) or (bool(state.assumed) and phase == "Scheduling"))
+    if on_its_way and not _is_overdue(session, state):
+        return True  # the next word is Running
     started = phase in ("Running", "Completed", "Degraded")
     why = session.verdicts.get(state.key) if victims is None else awaits(victims)
+    if on_its_way:
+        why = verdict(Code.WAITING_FOR_BINDER, members=len(state.assumed), bound=len(state.bound))
     if phase == "Degraded":
         why = why or membership(state)  # what is missing may be nobody's turn yet, or nobody's at all
     elif started:
         why = apart if phase == "Running" else None
+    if not on_its_way and session.told(state).overdue_at:
+        session.note(state, replace(session.told(state), overdue_at=0.0))
+        session.undelay(state)
     counts = counts_of(state)
     where = nodes, domains, layout = _where(session, state) if started else (0, (), ())
     read = (group.phase, group.counts, group.conditions)
@@ -171,6 +180,18 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None, line
     session.note(state, replace(told, status=wanted, read=read, status_at=session.now))
     session.say(SetStatus(group.key, group.uid, phase, counts, why, nodes, domains, place, layout))
     return True
+
+
+def _is_overdue(session: Session, state: GroupState) -> bool:
+    """Whether a gang has been on its way for long; looked at again when it will have been."""
+    told = session.told(state)
+    if not told.overdue_at or session.placed_now(state):
+        told = replace(told, overdue_at=session.now + BOUND_WITHIN)
+        session.note(state, told)
+    if session.now >= told.overdue_at:
+        return True
+    session.delay(state, told.overdue_at)
+    return False
 
 
 def _where(

@@ -461,14 +461,12 @@ class Binder:
                 self._point("victims-gone", run)
         if before.phase is Phase.BINDING and after.phase in (Phase.CONFIRMING, Phase.BOUND):
             self._point("after-last-bind", run)
+        facts = {"request": run.request.name, "session": run.request.session, "group": after.place.group}
+        causes = sorted({failure.cause for failure in after.failures})
+        if after.phase is Phase.FAILED and before.phase is not Phase.UNWINDING:
+            log.info("binder.given-up", **facts, causes=causes)
         elif after.phase is Phase.UNWINDING:
-            log.warning(
-                "binder.unwinding",
-                request=run.request.name,
-                session=run.request.session,
-                group=after.place.group,
-                causes=sorted({failure.cause for failure in after.failures}),
-            )
+            log.warning("binder.unwinding", **facts, causes=causes)
             self._meter.count("gangs_unwound")
             self._point("unwinding", run)
 

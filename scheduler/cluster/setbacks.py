@@ -1,8 +1,9 @@
 """Groups that rest after a failure that no other node would cure: the API server refuses the bind itself.
 
 Decided here: which causes these are, and for how long a group rests. A bind is refused as such when a right is missing,
-an admission rule objects or the namespace is being deleted; trying node after node would only repeat it, and where some
-members were bound, unwind them again and again. By group, so that members made anew do not start from nothing.
+an admission rule objects, the namespace is being deleted, or the binder serves other schedulerNames; trying node after
+node would only repeat it, and where some members were bound, unwind them again and again. By group, so that members
+made anew do not start from nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from scheduler.model.bindrequest import GangOutcome, given_up
 from scheduler.model.decisions import Place
 from scheduler.model.verdict import Verdict
 
-CAUSES = frozenset({"Forbidden", "Rejected"})
+CAUSES = frozenset({"Forbidden", "Rejected", "ForeignPod"})
 """Causes of a failure that are about the pod or the right to bind it, not about a node."""
 _FIRST, _LAST = 1.0, 60.0
 _FORGOTTEN_AFTER = 600.0

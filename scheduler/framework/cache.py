@@ -36,7 +36,10 @@ _MEMO_LIMIT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What has been said about a group, and when: status (phase, counts, verdict, place), and why its pods wait."""
+    """What has been said about a group, and when: status (phase, counts, verdict, place), and why its pods wait.
+
+    overdue_at: when it is to be said that it has its nodes and is not bound yet; 0 while it is not on its way.
+    """
 
     uid: str = ""
     status: tuple[Hashable, ...] = ()
@@ -45,6 +48,7 @@ class Told:
     verdict: Verdict | None = None
     pods: frozenset[str] = frozenset()
     explained_at: float = float("-inf")
+    overdue_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -502,6 +502,10 @@ class Session:
         self._delayed[state.key] = due
         self.wake_no_later_than(due)
 
+    def undelay(self, state: GroupState) -> None:
+        """Forget that; what changes of the group is looked at anyway."""
+        self._delayed.pop(state.key, None)
+
     def wake_no_later_than(self, when: float) -> None:
         """Ask for a session at that time even if nothing happens."""
         self.wake_at = when if self.wake_at is None else min(self.wake_at, when)

@@ -29,6 +29,7 @@ class Code(StrEnum):
     PRIORITY = "Priority"
     WAITING_FOR_VICTIMS = "WaitingForVictims"
     WAITING_FOR_VOLUMES = "WaitingForVolumes"
+    WAITING_FOR_BINDER = "WaitingForBinder"
     BIND_FAILED = "BindFailed"
     SEARCH_BUDGET_EXHAUSTED = "SearchBudgetExhausted"
     TOPOLOGY = "Topology"

@@ -489,12 +489,23 @@ def _volumes(verdict: Verdict) -> str:
     return _text(verdict, "message") or "waits for volumes"
 
 
+def _binder(verdict: Verdict) -> str:
+    """members; bound, those that are already."""
+    members, bound = _number(verdict, "members") or 0, _number(verdict, "bound")
+    many = "its node and is" if members == 1 else "their nodes and are"
+    done = f"; {_plural(bound, 'member')} bound" if bound else ""
+    return f"placed: {_plural(members, 'member')} {'has' if members == 1 else 'have'} {many} not bound yet{done}"
+
+
 def _bind_failed(verdict: Verdict) -> str:
     """failed, members; of one of them: pod, domain (the node), cause."""
     failed, members = _number(verdict, "failed") or 1, _number(verdict, "members")
     what = "could not be bound" if members is None else f"{failed} of {_plural(members, 'member')} could not be bound"
     where = _join(_text(verdict, "pod"), f"node {node}" if (node := _text(verdict, "domain")) else "")
-    return _sections(what, ": ".join(part for part in (where, _text(verdict, "cause")) if part))
+    cause = _text(verdict, "cause")
+    if cause == "ForeignPod":
+        cause += " (the binder does not serve its schedulerName: schedulerNames of its configuration)"
+    return _sections(what, ": ".join(part for part in (where, cause) if part))
 
 
 def _budget(verdict: Verdict) -> str:
@@ -528,6 +539,7 @@ _WORDS: dict[Code, Callable[[Verdict], str]] = {
     Code.PRIORITY: _priority,
     Code.WAITING_FOR_VICTIMS: _victims,
     Code.WAITING_FOR_VOLUMES: _volumes,
+    Code.WAITING_FOR_BINDER: _binder,
     Code.BIND_FAILED: _bind_failed,
     Code.SEARCH_BUDGET_EXHAUSTED: _budget,
     Code.TOPOLOGY: _topology,

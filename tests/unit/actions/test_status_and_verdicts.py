@@ -7,9 +7,11 @@ import msgspec
 import pytest
 
 from plugins import built_in
+from scheduler.cluster import feed
 from scheduler.dialects.shapes import keyed
 from scheduler.framework.registry import Registry
-from scheduler.model.decisions import Explain, SetQueueStatus
+from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
+from scheduler.model.decisions import Explain, Place, SetQueueStatus
 from scheduler.model.pods import Condition, Problem
 from scheduler.model.quantity import MAX_AMOUNT
 from scheduler.model.verdict import Code, Verdict
@@ -105,6 +107,47 @@ def test_a_group_that_is_placed_at_once_gets_no_word_until_it_runs() -> None:
         "desired": 2, "existing": 2, "gated": 0, "bound": 2, "running": 2, "succeeded": 0, "failed": 0,
     }  # fmt: skip
     assert status.verdict is None
+
+
+def _assume(w: World) -> Place:
+    """The request is written; nobody binds yet."""
+    [place] = w.places
+    w.store.assume(place, "r")
+    return place
+
+
+def test_a_group_that_is_placed_and_not_bound_for_long_says_that_instead_of_what_it_said_before() -> None:
+    w = world().nodes(1, gpu=2)
+    group = w.gang("g", 2, count=1)
+    w.session()
+    w.carry_out()
+    assert said(w, "g") is not None
+    w.member(group, 1)
+    w.session(later=6)
+    place = _assume(w)
+    result = w.session(later=1)
+    assert (w.statuses(), result.wake_at) == ({}, w.now - 1 + 10)
+    w.session(later=9)
+    assert (phase(w, "g"), said(w, "g")) == ("Scheduling", (Code.WAITING_FOR_BINDER, {"members": 2, "bound": 0}))
+    w.session(later=30)
+    assert w.statuses() == {}
+    failed = GangOutcome(0, "Failed", failures=(BindFailure("uid-g-0", "g-0", "n000", "NodeGone"),))
+    ended = BindRequest("r", "uid-r", "s-000003", 1, w.now, (place,), phase="Failed", outcomes=(failed,))
+    w.store.apply([feed.RequestSet(ended)], w.now)
+    w.session(later=1)
+    _assume(w)  # placed anew: its time begins anew
+    result = w.session(later=1)
+    assert result.wake_at == w.now - 1 + 10
+
+
+def test_a_group_that_is_bound_in_time_is_not_looked_at_again() -> None:
+    w = world().nodes(1, gpu=2)
+    w.gang("g", 2)
+    assert w.session().wake_at == w.now + 10
+    w.carry_out()
+    w.session()
+    assert phase(w, "g") == "Running"
+    assert w.session().wake_at is None
 
 
 def test_a_group_in_a_closed_queue_is_not_let_in() -> None:

@@ -292,7 +292,7 @@ def test_a_gang_keeps_away_from_nodes_whose_victims_did_not_go_the_longer_the_mo
     assert store.snapshot(now + 2).no_goods == ()
 
 
-@pytest.mark.parametrize("cause", ["Forbidden", "Rejected"])
+@pytest.mark.parametrize("cause", ["Forbidden", "Rejected", "ForeignPod"])
 def test_a_bind_refused_for_no_fault_of_the_node_lets_the_whole_group_rest_for_a_growing_time(cause: str) -> None:
     store = store_with(feed.NodeSet(node("n1")), feed.GroupSet(group("g", 1)))
     waits = []
