@@ -36,11 +36,15 @@ _QUEUE_COLUMNS = ("queue", "used", "deserved", "limit", "use", "running", "waiti
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The figures of a scheduler at a time (seconds): name -> sum over its labels; buckets: upper bound -> count."""
+    """The figures of a process at a time (seconds): name -> sum over its labels; buckets: upper bound -> count.
+
+    component: what runs there; all in one is a scheduler.
+    """
 
     at: float
     sums: Mapping[str, float]
     buckets: Mapping[float, float]
+    component: str = "scheduler"
 
 
 def show(
@@ -94,7 +98,10 @@ def _look(
 def sample(address: str) -> Sample | None:
     """Return the figures of a scheduler; None where it cannot be reached or does not tell, which is told."""
     try:
-        return read(fetch(address, "/metrics", timeout=5).decode(), time.time())
+        found = read(fetch(address, "/metrics", timeout=5).decode(), time.time())
+        if found.component == "scheduler":
+            return found
+        said = f"{address} is no scheduler but {found.component}, a process of its own"
     except NoAnswer as error:
         said = str(error)
     except (ValueError, LookupError) as error:  # of the parser, whatever it stumbles over
@@ -107,13 +114,16 @@ def read(text: str, at: float) -> Sample:
     """Return the sums of everything that is counted, and the buckets of the durations of sessions."""
     sums: dict[str, float] = {}
     buckets: dict[float, float] = {}
+    component = "scheduler"
     for family in text_string_to_metric_families(text):
         for one in family.samples:
             if one.name == f"{_SESSIONS}_bucket":
                 buckets[float(one.labels["le"])] = one.value
             else:
                 sums[one.name] = sums.get(one.name, 0.0) + one.value
-    return Sample(at, sums, buckets)
+            if one.name == "muster_leader":
+                component = one.labels.get("component", component)
+    return Sample(at, sums, buckets, component)
 
 
 def between(before: Sample | None, now: Sample | None) -> Facts | None:
@@ -205,7 +215,7 @@ def _queues(session: Session, resource: str) -> list[Facts]:
 def _tell(facts: Facts, address: str) -> None:
     figures = facts["scheduler"]
     if figures is None:
-        listing((("scheduler", f"{address} is not in reach"), ("by", facts["resource"])))
+        listing((("scheduler", f"{address}: no figures"), ("by", facts["resource"])))
     else:
         took = ", ".join(f"{name} {_milliseconds(figures[name])}" for name in _QUANTILES)
         listing(

@@ -15,3 +15,10 @@ def stage(real_control_plane: ControlPlane) -> Iterator[Stage]:
     """Two nodes with two GPUs each."""
     with Stage(real_control_plane) as made:
         yield made
+
+
+@pytest.fixture
+def wide(real_control_plane: ControlPlane) -> Iterator[Stage]:
+    """Room for twenty gangs."""
+    with Stage(real_control_plane, nodes=8, gpus=8) as made:
+        yield made

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
-from tests.controlplane.cluster import ControlPlane
 from tests.e2e.stage import DEADLINE, LEASE, SHORT_LEASE, SLACK, Replica, Stage, until
 
 pytestmark = [pytest.mark.real, pytest.mark.alone]
 CONFIG = {"leaderElection": SHORT_LEASE}
 SIZE = 3
-
-
-@pytest.fixture
-def stage(real_control_plane: ControlPlane) -> Iterator[Stage]:
-    """Room for twenty gangs."""
-    with Stage(real_control_plane, nodes=8, gpus=8) as made:
-        yield made
 
 
 class Arrivals(threading.Thread):
@@ -55,39 +46,39 @@ def _leader(replicas: list[Replica]) -> Replica:
     return until(lambda: next((one for one in replicas if one.leads()), None), "somebody leads", within=90)
 
 
-def test_replicas_are_replaced_one_after_another_and_no_gang_is_lost_or_half(stage: Stage) -> None:
-    old = [stage.scheduler(config=CONFIG).wait_ready() for _ in range(2)]
+def test_replicas_are_replaced_one_after_another_and_no_gang_is_lost_or_half(wide: Stage) -> None:
+    old = [wide.scheduler(config=CONFIG).wait_ready() for _ in range(2)]
     _leader(old)
-    arrivals = Arrivals(stage, 20)
+    arrivals = Arrivals(wide, 20)
     arrivals.start()
-    until(lambda: stage.bound("a00-") == SIZE, lambda: "\n".join(stage.picture()))
+    until(lambda: wide.bound("a00-") == SIZE, lambda: "\n".join(wide.picture()))
     new = []
     for replica in old:
-        new.append(stage.scheduler(config=CONFIG).wait_ready())
+        new.append(wide.scheduler(config=CONFIG).wait_ready())
         assert replica.stop() == 0
     assert _leader(new).ready()
     names = arrivals.end()
     assert len(names) >= 3
     for name in names:
-        stage.wait_bound(f"{name}-", SIZE)
-        assert stage.recorder.made(f"{name}-") == SIZE, "nobody was deleted and made again"
-        assert stage.recorder.half(f"{name}-", SIZE) < DEADLINE + SLACK
-    stage.check()
+        wide.wait_bound(f"{name}-", SIZE)
+        assert wide.recorder.made(f"{name}-") == SIZE, "nobody was deleted and made again"
+        assert wide.recorder.half(f"{name}-", SIZE) < DEADLINE + SLACK
+    wide.check()
     done = ("Bound", "Failed")
-    until(lambda: all(one.get("status", {}).get("phase") in done for one in stage.requests()), "requests are finished")
+    until(lambda: all(one.get("status", {}).get("phase") in done for one in wide.requests()), "requests are finished")
 
 
-def test_a_leader_that_is_killed_under_load_costs_no_gang(stage: Stage) -> None:
-    both = [stage.scheduler(config=CONFIG).wait_ready() for _ in range(2)]
+def test_a_leader_that_is_killed_under_load_costs_no_gang(wide: Stage) -> None:
+    both = [wide.scheduler(config=CONFIG).wait_ready() for _ in range(2)]
     leader = _leader(both)
     other = next(one for one in both if one is not leader)
-    arrivals = Arrivals(stage, 20)
+    arrivals = Arrivals(wide, 20)
     arrivals.start()
-    until(lambda: stage.bound("a01-") == SIZE, lambda: "\n".join(stage.picture()))
+    until(lambda: wide.bound("a01-") == SIZE, lambda: "\n".join(wide.picture()))
     leader.kill()
     until(other.leads, lambda: f"the other leads\n{other.tail()}", within=LEASE + SLACK + 2)
     names = arrivals.end()
     for name in names:
-        stage.wait_bound(f"{name}-", SIZE)
-        assert stage.recorder.half(f"{name}-", SIZE) < LEASE + DEADLINE + SLACK
-    stage.check()
+        wide.wait_bound(f"{name}-", SIZE)
+        assert wide.recorder.half(f"{name}-", SIZE) < LEASE + DEADLINE + SLACK
+    wide.check()

@@ -112,6 +112,7 @@ def test_top_reads_the_figures_of_a_scheduler(runner: CliRunner) -> None:
         (b"HTTP/1.1 200 OK\r\n\r\n<html>{\n", "these are no metrics"),
         (b"HTTP/1.1 200 OK\r\n\r\n\xff\xfe", "these are no metrics"),
         (b"HTTP/1.1 200 OK\r\n\r\nmuster_session_duration_seconds_bucket 3\n", "these are no metrics"),
+        (b'HTTP/1.1 200 OK\r\n\r\nmuster_leader{component="binder"} 1\n', "is no scheduler but binder"),
         (b"", "the scheduler's own figures are left out"),
     ],
 )
