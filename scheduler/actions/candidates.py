@@ -44,9 +44,9 @@ class Candidate:
 class Herd:
     """What runs in one leaf queue, in order of keys. protected: seconds for which groups are left alone.
 
-    candidates: None where nothing may go. there: where something may. grew: of whom this session has placed a member,
-    which would be left alone if all others went. held: (groups, resources of the book), what the pods of each hold
-    together, also those that may not go.
+    candidates: None where nothing may go. there: where something may. spare: of whom some may while they live. grew: of
+    whom this session has placed a member, which would be left alone if all others went. held: (groups, resources of the
+    book), what the pods of each hold together, also those that may not go.
     """
 
     def __init__(self, session: Session, queue: str, protected: float) -> None:
@@ -59,6 +59,7 @@ class Herd:
         self.created = np.fromiter((one.created for one in self._running), np.float64, count)
         self.candidates: list[Candidate | None] = [None] * count
         self.there: Flags = np.zeros(count, dtype=np.bool_)
+        self.spare: Flags = np.zeros(count, dtype=np.bool_)
         self.pods: Ints = np.zeros(count, dtype=np.int64)
         self.grew: Flags = np.zeros(count, dtype=np.bool_)
         self._places = 0
@@ -83,7 +84,7 @@ class Herd:
         self.grew[number] = running.key in session.placed_of
         found = candidate_of(session, running, young=young or bool(self.grew[number]))
         self.candidates[number] = found
-        self.there[number] = found is not None
+        self.there[number], self.spare[number] = found is not None, found is not None and found.spare
         self.pods[number] = len(found.pods) if found is not None else 0
 
     def lose(self, key: str) -> None:
@@ -95,7 +96,8 @@ class Herd:
         left = without(self._running[number], self._session.evicted, self._session.snapshot.shapes)
         if left is None:
             self.candidates[number] = None
-            self.there[number], self.pods[number], self._until[number] = False, 0, np.inf
+            self.there[number], self.spare[number], self.pods[number] = False, False, 0
+            self._until[number] = np.inf
             return
         self._running[number] = left
         self.held[number] = self._session.book.vector(left.held)

@@ -18,7 +18,7 @@ from scheduler.actions import moving_whole
 from scheduler.actions.ask import Ask, relate
 from scheduler.actions.candidates import Candidate, herd_of
 from scheduler.actions.evicting import commit, evict_for
-from scheduler.actions.making_room import make_room_for, work_of
+from scheduler.actions.making_room import make_room_for, one, work_of
 from scheduler.actions.placing import problem_of
 from scheduler.actions.rehousing import domains_of, is_free
 from scheduler.actions.rights import Rights, budgets_of, permitted
@@ -36,7 +36,7 @@ NAME = "consolidate"
 def run(session: Session) -> None:
     """Move pods together for groups that have no place; a gang that lost its domain and opted in moves itself where
     that does not help."""
-    make_room_for(session, NAME, _either, _serve)
+    make_room_for(session, NAME, one(_either), _serve)
 
 
 def _either(session: Session, ask: Ask) -> Rights | None:

@@ -10,7 +10,7 @@ next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from scheduler.actions.ask import Ask
@@ -33,8 +33,8 @@ FIRST_REST, LAST_REST = 1.0, 10.0
 AGAIN_AFTER = 60.0
 """Seconds after which a search is made again although nothing changed."""
 
-Rule = Callable[[Session, Ask], Rights | None]
-"""Who may go for an ask; None when nobody."""
+Rule = Callable[[Session, Ask], Iterable[Rights]]
+"""Who may go for an ask; the later only where the earlier do not suffice."""
 Serve = Callable[[Session, Ask, Rights], bool]
 """Make room with these rights and place the ask; return whether that was possible."""
 
@@ -54,6 +54,11 @@ class Tried:
     until: float
     rest: float
     due: float
+
+
+def one(rule: Callable[[Session, Ask], Rights | None]) -> Rule:
+    """Return the rule that knows nobody beyond these."""
+    return lambda session, ask: filter(None, (rule(session, ask),))
 
 
 def make_room_for(session: Session, name: str, rule: Rule, serve: Serve) -> None:
@@ -153,8 +158,7 @@ def _try(session: Session, name: str, state: GroupState, rule: Rule, serve: Serv
     if ask is None:
         return
     session.changes_at = session.now + AGAIN_AFTER
-    rights = rule(session, ask)
-    if rights is not None and serve(session, ask, rights):
+    if any(serve(session, ask, rights) for rights in rule(session, ask)):
         wants(session).pop(state.key, None)
         session.verdicts.pop(state.key, None)
         session.cache.tried.pop((name, state.key), None)

@@ -6,11 +6,11 @@ The rule of who may go is `rights.preempting`; nobody is evicted unless the same
 from __future__ import annotations
 
 from scheduler.actions.consolidate import moving_first
-from scheduler.actions.making_room import make_room_for
+from scheduler.actions.making_room import make_room_for, one
 from scheduler.actions.rights import preempting
 from scheduler.framework.session import Session
 
 
 def run(session: Session) -> None:
     """Make room in the groups' own queues."""
-    make_room_for(session, "preempt", preempting, moving_first)
+    make_room_for(session, "preempt", one(preempting), moving_first)

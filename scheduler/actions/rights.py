@@ -5,7 +5,8 @@ queue, of a lower priority (or newer of the same one, where the queue says so), 
 Reclaim: in other queues that are over what they are owed, compared at the first ancestors that differ, for a group that
 stays within what its own queue is owed, after what goes below that queue in the same decision; each taken while its
 queue is still over, and never of what a queue is guaranteed. Where that does not suffice (pieces that are too small),
-the same with what queues deserve in place of what they are owed: what is lent comes back. In both actions: preemptible,
+the same with what queues deserve in place of what they are owed: what is lent comes back. A gang that can live with
+fewer members goes whole, to below what its queue deserves, only where neither suffices. In both actions: preemptible,
 run for at least their queue's time (surplus members may go at once), never more of a disruption budget than it allows.
 
 Which set is taken is decided by placement. Rights only ever shrink: `may_evict` of all plugins is asked at the end.
@@ -152,14 +153,24 @@ def preempting(session: Session, ask: Ask) -> Rights | None:
 
 def reclaiming(session: Session, ask: Ask) -> Rights | None:
     """Return whom the group may evict in other queues, which hold more than they are owed; None when nobody."""
-    return _reclaiming(session, ask, session.book.ground.owed)
+    return _reclaiming(session, ask, session.book.ground.owed, sparing=True)
 
 
-def recalling(session: Session, ask: Ask) -> Rights | None:
-    """Return whom else the group may evict in queues that hold more than they deserve; None when nobody else."""
+def recalling(session: Session, ask: Ask) -> Iterator[Rights]:
+    """Yield whom else the group may evict: in queues that hold more than they deserve, and then also gangs whole that
+    can live with fewer."""
+    known = [reclaiming(session, ask)]
+    for sparing in (True, False):
+        for most, short in ((session.book.ground.owed, None), (_deserved(session), _short(session, ask))):
+            rights = _reclaiming(session, ask, most, short, sparing=sparing)
+            if rights is not None and not any(map(rights.same, known)):
+                known.append(rights)
+                yield rights
+
+
+def _deserved(session: Session) -> Ints:
     ground = session.book.ground
-    rights = _reclaiming(session, ask, np.minimum(ground.owed, ground.deserved), _short(session, ask))
-    return rights if rights is not None and not rights.same(reclaiming(session, ask)) else None
+    return np.minimum(ground.owed, ground.deserved)
 
 
 def _short(session: Session, ask: Ask) -> Ints:
@@ -174,23 +185,24 @@ def _short(session: Session, ask: Ask) -> Ints:
     return short if short.any() else asked
 
 
-def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = None) -> Rights | None:
+def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = None, *, sparing: bool) -> Rights | None:
     """Return whom the group may evict where `most` is what queues may hold without giving back.
 
-    short: that part of what is asked for in which others have to be over, None: all of it. An ask that is like an
-    earlier one gets the same answer until somebody was placed or evicted.
+    short: that part of what is asked for in which others have to be over, None: all of it. sparing: see `_spared`. An
+    ask that is like an earlier one gets the same answer until somebody was placed or evicted.
     """
     row, priority = session.served_row(ask.state), ask.state.priority
     queue = session.queue(session.queue_of(ask.state))
     if row is None or queue.reclaim == "Never":
         return None
     asked = session.book.vector(ask.amounts)
-    key = (queue.name, row, priority, asked.tobytes(), b"" if short is None else short.tobytes())
+    key = (queue.name, row, priority, asked.tobytes(), b"" if short is None else short.tobytes(), sparing)
     known: dict[object, tuple[tuple[int, int], Rights | None, float]] = session.scratch.setdefault("reclaiming", {})
     stamp = len(session.places), len(session.evicted)
     if key not in known or known[key][0] != stamp:
         before, session.changes_at = session.changes_at, float("inf")
         rights = _reclaimed(session, ask, row, most, asked if short is None else short)
+        rights = _spared(session, rights, row, asked) if rights is not None and sparing else rights
         known[key] = stamp, rights, session.changes_at
         session.changes_at = before
     _, rights, when = known[key]
@@ -224,6 +236,27 @@ def _reclaimed(session: Session, ask: Ask, row: int, most: Ints, matters: Ints) 
     kept = tuple(guarantee for share in shares for guarantee in _guarantees(session, share))
     limits = (*limits, *(limit for limit in own if limit.when))
     return Rights("reclaim", shares=tuple(shares), limits=limits, guarantees=kept, parts=tuple(found))
+
+
+def _spared(session: Session, rights: Rights, row: int, asked: Ints) -> Rights:
+    """Return the rights without those to take a gang whole that can live with fewer, where its queue (or one above it,
+    but not above the group's own) would then hold less than it deserves of something that is asked for.
+
+    row: of the group's own queue.
+    """
+    book, deserved, own = session.book, _deserved(session), set(session.book.lineage(row))
+    parts = []
+    for part in rights.parts:
+        spare = part.herd.spare[part.numbers]
+        held = part.herd.held[part.numbers]
+        for one in book.lineage(book.tree.index[part.herd.queue]) if spare.any() else ():
+            above = book.staying[one] - deserved[one]
+            matters = (asked > 0) & book.ground.counts[one] & (above > 0)
+            if one not in own and matters.any():
+                spare_only = spare & (held[:, matters] > above[matters]).any(axis=1)
+                part = replace(part, whole=part.whole & ~spare_only)
+        parts.append(part)
+    return replace(rights, parts=tuple(parts))
 
 
 def _holding(parts: Iterable[Part], column: int) -> int:

@@ -74,6 +74,8 @@ class Pool:
             gangs = at[part.numbers]
             if (gangs < 0).any():
                 return None
+            if (part.whole & ~self.whole[gangs]).any():
+                return None  # the question was made with a gang that had to stay then
             same = part.whole | ~self.whole[gangs]
             if not same.all() and (part.herd.pods[part.numbers][~same] > 1).any():
                 return None  # of a gang that has to stay, surplus may go
@@ -147,8 +149,8 @@ def ask_single(session: Session, ask: Ask, rights: Rights) -> tuple[Room, MadeRo
 
 def _pool(session: Session, ask: Ask, rights: Rights) -> tuple[Pool | None, Flags | None]:
     """Return the kept question and who may go in it; a new one where there is none that knows them."""
-    pools: dict[tuple[str, str], Pool] = session.scratch.setdefault("pools", {})
-    key = (rights.why, session.queue_of(ask.state))
+    pools: dict[tuple[str, str, bool], Pool] = session.scratch.setdefault("pools", {})
+    key = (rights.why, session.queue_of(ask.state), all(part.whole.all() for part in rights.parts))
     pool = pools.get(key)
     if pool is not None:
         pool.catch_up(session)

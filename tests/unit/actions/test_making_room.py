@@ -787,3 +787,26 @@ def test_nobody_goes_for_a_group_before_its_delay_is_over_and_free_room_is_its_o
     fresh.asks("early", 2, evicts_after=600.0, created=fresh.now)
     fresh.session()
     assert [place.name for place in fresh.places] == ["early"]
+
+
+@pytest.mark.parametrize("deserved", [1, 2])
+def test_a_queue_gives_surplus_before_a_gang_goes_whole_to_below_what_it_deserves(w: Story, deserved: int) -> None:
+    """Each queue is over what it is owed by one, and two of one node are wanted."""
+    w.nodes(4, gpu=2)
+    w.queue("a", **gpus(deserved=deserved)).queue("b", **gpus(deserved=deserved)).queue("c", **gpus(deserved=2))
+    w.runs("a", ["n000", "n000", "n001", "n001"], queue="a", minimum=1)
+    w.runs("b", ["n002", "n002", "n003", "n003"], queue="b", minimum=1)
+    w.asks("c", 1, gpu=2, queue="c")
+    w.session()
+    assert sorted(w.victims) in (["a-0", "a-1"], ["a-2", "a-3"], ["b-0", "b-1"], ["b-2", "b-3"])
+    w.carry_out()
+    w.expect([], ["a", "b", "c"])
+
+
+def test_a_gang_goes_whole_to_below_what_its_queue_deserves_where_its_surplus_does_not_suffice(w: Story) -> None:
+    w.nodes(2, gpu=4)
+    w.queue("a", **gpus(deserved=1)).queue("c", **gpus(deserved=6))
+    w.runs("a", ["n000"] * 4, queue="a", minimum=3)
+    w.runs("mine", ["n001"] * 2, queue="c")
+    w.asks("c", 1, gpu=4, queue="c")
+    w.expect(["a-0", "a-1", "a-2", "a-3"], ["c", "mine"])
