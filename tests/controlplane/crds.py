@@ -39,11 +39,16 @@ def apply_crds(rest: Rest, folder: Path, timeout: float = 90.0) -> list[str]:
         rest.patch(path, definition, kind="apply", fieldManager="tests", force="true")
     deadline = time.monotonic() + timeout
     for definition in definitions:
-        _wait_served(rest, definition, deadline)
+        wait_served(rest, definition, deadline)
     return [definition["metadata"]["name"] for definition in definitions]
 
 
-def _wait_served(rest: Rest, definition: Json, deadline: float) -> None:
+def wait_served(rest: Rest, definition: Json, deadline: float) -> None:
+    """Wait until all its versions can be listed, at most until a time of `time.monotonic()`.
+
+    Also of a definition that has been there for long: after a change, by whomever, the server makes its storage anew at
+    the next request, and answers that one with 429.
+    """
     name = definition["metadata"]["name"]
     spec = definition["spec"]
     conditions: list[Json] = []

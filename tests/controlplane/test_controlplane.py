@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane.cluster import ControlPlane, StartError
-from tests.controlplane.crds import apply_crds, read_crds
+from tests.controlplane.crds import apply_crds, read_crds, wait_served
 from tests.controlplane.fixtures import CRD_FOLDER, GPU, create_namespace, delete_namespace
 from tests.controlplane.nodes import NOT_READY_TAINT, renew_lease, set_ready
 from tests.controlplane.rest import ApiError, Json, Rest, resource_path
@@ -124,6 +124,7 @@ def test_a_watch_reports_what_happens_after_it_began(real_control_plane: Control
 
 def test_every_definition_of_the_project_is_served(real_control_plane: ControlPlane) -> None:
     for definition in read_crds(CRD_FOLDER):
+        wait_served(real_control_plane.rest, definition, time.monotonic() + 30)
         spec = definition["spec"]
         for version in (each["name"] for each in spec["versions"] if each["served"]):
             # There may be some: what other tests made is deleted with its namespace, when the controllers come to it.
