@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from tests.perf import report
+from tests.perf import report, usage
 from tests.perf.report import Row
 
 
@@ -56,7 +57,7 @@ def _reclaim_end_to_end(quick: bool) -> list[Row]:
 
 def _engine(quick: bool) -> list[Row]:
     from scheduler.placement import warm_up
-    from tests.perf import bench_engine, usage
+    from tests.perf import bench_engine
 
     warm_up()
     return [
@@ -67,7 +68,7 @@ def _engine(quick: bool) -> list[Row]:
 
 def _session(quick: bool) -> list[Row]:
     from scheduler.placement import warm_up
-    from tests.perf import bench_session, usage
+    from tests.perf import bench_session
 
     warm_up()
     size = (500, 5000, 100) if quick else (5000, 50_000, 1000)
@@ -111,7 +112,7 @@ def _quota(quick: bool) -> list[Row]:
 
 
 def _victims(quick: bool) -> list[Row]:
-    from tests.perf import bench_victims, usage
+    from tests.perf import bench_victims
 
     return [
         Row(f"victims, {name}", figure, target, met, usage.machine())
@@ -173,13 +174,26 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     given = parser.parse_args()
     rows: list[Row] = []
-    for name in given.only or CASES:
+    for number, name in enumerate(given.only or CASES, 1):
         command = f"bench --only {name}" + (" --quick" if given.quick else "")
-        rows += [replace(row, command=command) for row in CASES[name](given.quick)]
+        print(f"[bench] {number} of {len(given.only or CASES)}: {name}", file=sys.stderr, flush=True)
+        found = [replace(row, command=command) for row in _measured(name, given.quick)]
+        if len(given.only or CASES) > 1:
+            print(report.table(found), file=sys.stderr, flush=True)
+        rows += found
     print(report.table(rows))
     if given.json:
         given.json.write_text(report.as_json(rows))
     return 1 if any(row.met is False for row in rows) else 0
+
+
+def _measured(name: str, quick: bool) -> list[Row]:
+    """The rows of a case; where it fails, one that says so, so that the others are measured all the same."""
+    try:
+        return CASES[name](quick)
+    except Exception as error:  # whatever it is, it is told, and the exit status is 1
+        traceback.print_exc()
+        return [Row(f"{name}: failed", f"{type(error).__name__}: {error}", "to run", False, usage.machine())]
 
 
 if __name__ == "__main__":

@@ -98,7 +98,6 @@ def rows(quick: bool) -> list[Row]:
             TARGET,
             timed(lambda: quota.entitlements(tree.structure, fields, demand, total, history), repeat),
         ),
-        ("headroom", TARGET, timed(lambda: quota.headroom(tree.structure, fields, demand, total), repeat)),
         ("build the tree", None, timed(lambda: build(given).fields(RESOURCES), repeat)),
         ("the same tree again", None, timed(lambda: trees.of(given), repeat)),
         ("the same tree, another object", None, timed(lambda: trees.of(next(changed)), repeat)),
