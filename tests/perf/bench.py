@@ -191,7 +191,7 @@ def _measured(name: str, quick: bool) -> list[Row]:
     """The rows of a case; where it fails, one that says so, so that the others are measured all the same."""
     try:
         return CASES[name](quick)
-    except Exception as error:  # whatever it is, it is told, and the exit status is 1
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is told, and the exit status is 1
         traceback.print_exc()
         return [Row(f"{name}: failed", f"{type(error).__name__}: {error}", "to run", False, usage.machine())]
 

@@ -13,7 +13,7 @@ import resource
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -101,7 +101,7 @@ def awkward(scale: float) -> tuple[Demand, ...]:
     return tuple(demand(name, g, c, m, max(1, round(n * scale))) for name, g, c, m, n in roles)
 
 
-def beyond(problem: PlacementProblem, make) -> PlacementProblem:
+def beyond(problem: PlacementProblem, make: Callable[[float], tuple[Demand, ...]]) -> PlacementProblem:
     """Grow a gang until sums still allow it and one step more would not: what remains is a question of packing."""
     low, high = 0.05, 2000.0
     for _ in range(24):

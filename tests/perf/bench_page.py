@@ -30,7 +30,7 @@ PAGES = (
     ("nodes, 100 of them", "/page/nodes", ""),
     ("heat map", "/page/topology", ""),
 )
-VIEWS = (
+VIEWS: tuple[tuple[str, dict[str, str]], ...] = (
     ("overview", {}),
     ("gangs", {}),
     ("gang", {"namespace": "ns", "name": "w0050"}),
@@ -66,8 +66,10 @@ def large(nodes: int, running: int, gangs: int, queues: int) -> World:
         world.running(f"r{number}", f"n{number % held:05}", of, group=key, since=world.now - 9000, index=number % 20)
     for number in range(gangs):
         of = shape(gpu=4 + number % 5, cpu=8, memory=8)
-        fields = {"queue": f"q{leaf[number % len(leaf)]:03}", "created": world.now - 60 * (gangs - number)}
-        world.gang(f"w{number:04}", 40 + number % 57, of=of, topology="rack" if number % 3 == 0 else "", **fields)
+        world.gang(
+            f"w{number:04}", 40 + number % 57, of=of, topology="rack" if number % 3 == 0 else "",
+            queue=f"q{leaf[number % len(leaf)]:03}", created=world.now - 60 * (gangs - number),
+        )  # fmt: skip
     world.flush()
     return world
 

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -122,5 +123,5 @@ def timed_account(tree: QueueTree, leaves: list[str], repeat: int) -> float:
     took = []
     for _ in range(repeat):
         book = Book(ground, np.zeros((len(tree.names), len(RESOURCES)), dtype=np.int64), {})
-        took.append(timed(lambda made=book: charge_all(made, leaves), 1))
+        took.append(timed(partial(charge_all, book, leaves), 1))
     return statistics.median(took)

@@ -24,6 +24,7 @@ from scheduler.placement import (
     Parts,
     Placement,
     PlacementProblem,
+    Rule,
     Segments,
     Within,
     place,
@@ -33,8 +34,10 @@ from tests.perf.bench_engine import cluster, demand
 from tests.perf.report import Row, say
 from tests.unit.framework.world import World, shape
 
-ROLES = (("launcher", 0, 4, 16), ("trainer", 8, 64, 512), ("worker", 4, 24, 192))
-ROLES += (("rollout", 2, 12, 96), ("actor", 1, 6, 48), ("loader", 0, 12, 64))
+ROLES = (
+    *(("launcher", 0, 4, 16), ("trainer", 8, 64, 512), ("worker", 4, 24, 192)),
+    *(("rollout", 2, 12, 96), ("actor", 1, 6, 48), ("loader", 0, 12, 64)),
+)
 SUBGROUPS = 12
 BLOCK = 128
 GANGS = 200
@@ -157,7 +160,7 @@ def _pending(nodes: NodeView, gangs: int) -> Row:
         gpus, count = int(random.choice([1, 2, 4, 8])), int(random.integers(2, 65))
         asked = demand(f"gang-{number}", gpus, 6 * gpus, 48 * gpus, count)
         level = str(random.choice(["rack", "rack", "block", "zone"]))
-        rules = [
+        rules: list[list[Rule]] = [
             [Within(level)],
             [Within("rack", False), Within("block", False)],
             [Within("block"), Within("rack", False)],

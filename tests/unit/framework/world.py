@@ -153,7 +153,7 @@ class World:
         self._queue.append(feed.PodGone(f"uid-{name}"))
 
     def running(self, name: str, node: str, of: Shape | None = None, **fields: object) -> Pod:
-        return self.pod(name, of, node=node, phase="Running", started=True, **fields)
+        return self.pod(name, of, node=node, phase="Running", started=True, **fields)  # type: ignore[arg-type]
 
     def group(
         self, name: str, minimum: int, *, dialect: str = "muster", namespace: str = "ns", **fields: object
@@ -193,7 +193,7 @@ class World:
         **fields: object,
     ) -> PodGroup:
         wish = TopologyWish(required=topology) if topology else None
-        group = self.group(name, minimum, topology=wish, **fields)
+        group = self.group(name, minimum, topology=wish, **fields)  # type: ignore[arg-type]
         for number in range(minimum if count is None else count):
             self.member(group, number, of, **(pod or {}))
         return group
