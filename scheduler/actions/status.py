@@ -33,7 +33,7 @@ COUNTS_AFTER = 1.0
 """Seconds between a group's last status and one in which only counts differ."""
 NUMBERS_AFTER = 5.0
 """Seconds between saying a reason and saying the same reason with other numbers."""
-BOUND_WITHIN = 10.0
+BOUND_WITHIN = 20.0
 """Seconds that a gang may be on its way before its object says so; what it said before is no longer true then."""
 MOST_DOMAINS = 64
 """Domains of a level that a status names."""

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from plugins import built_in
+from scheduler.actions.status import BOUND_WITHIN
 from scheduler.cluster import feed
 from scheduler.dialects.shapes import keyed
 from scheduler.framework.registry import Registry
@@ -126,8 +127,8 @@ def test_a_group_that_is_placed_and_not_bound_for_long_says_that_instead_of_what
     w.session(later=6)
     place = _assume(w)
     result = w.session(later=1)
-    assert (w.statuses(), result.wake_at) == ({}, w.now - 1 + 10)
-    w.session(later=9)
+    assert (w.statuses(), result.wake_at) == ({}, w.now - 1 + BOUND_WITHIN)
+    w.session(later=BOUND_WITHIN - 1)
     assert (phase(w, "g"), said(w, "g")) == ("Scheduling", (Code.WAITING_FOR_BINDER, {"members": 2, "bound": 0}))
     w.session(later=30)
     assert w.statuses() == {}
@@ -137,13 +138,13 @@ def test_a_group_that_is_placed_and_not_bound_for_long_says_that_instead_of_what
     w.session(later=1)
     _assume(w)  # placed anew: its time begins anew
     result = w.session(later=1)
-    assert result.wake_at == w.now - 1 + 10
+    assert result.wake_at == w.now - 1 + BOUND_WITHIN
 
 
 def test_a_group_that_is_bound_in_time_is_not_looked_at_again() -> None:
     w = world().nodes(1, gpu=2)
     w.gang("g", 2)
-    assert w.session().wake_at == w.now + 10
+    assert w.session().wake_at == w.now + BOUND_WITHIN
     w.carry_out()
     w.session()
     assert phase(w, "g") == "Running"
