@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from scheduler.cluster.bindlines import BadRequest, read_claims, read_members, read_victims
-from scheduler.cluster.bindrequests import PART_OF
+from scheduler.cluster.bindrequests import MANY_GANGS, PART_OF, all_bound
 from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
 from scheduler.model.decisions import Place
 
@@ -138,15 +138,17 @@ def read(raw: bytes | msgspec.Raw | Mapping[str, Any]) -> Piece:
     for number, outcome in enumerate(status.gangs):
         if not 0 <= outcome.index < len(spec.gangs):
             raise BadRequest(f"BindRequest {meta.name}: status.gangs[{number}].index: {outcome.index} is no gang")
+    gangs = tuple(_place(meta.name, number, gang) for number, gang in enumerate(spec.gangs))
+    unlisted = status.phase == "Bound" and not status.gangs and len(gangs) > MANY_GANGS
     request = BindRequest(
         name=meta.name,
         uid=meta.uid,
         session=spec.session,
         epoch=spec.epoch,
         deadline=deadline,
-        gangs=tuple(_place(meta.name, number, gang) for number, gang in enumerate(spec.gangs)),
+        gangs=gangs,
         phase=status.phase,
-        outcomes=tuple(_gang_outcome(outcome) for outcome in status.gangs),
+        outcomes=all_bound(gangs) if unlisted else tuple(map(_gang_outcome, status.gangs)),
         created=created,
         resource_version=meta.resource_version,
     )

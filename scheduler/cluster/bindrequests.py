@@ -22,7 +22,8 @@ Fields of an object (group scheduling.muster.sh/v1alpha1, plural bindrequests, i
                      its place, the uid of the controller that makes it and what it asks for (name=amount, with commas
                      between), and the name under which people know its group; "-" for what there is not
     status           phase, gangs[] {index, uid, phase, bound, failures[] {pod, uid, node, cause, permanent, about},
-                     moreFailures: how many are not listed}
+                     moreFailures: how many are not listed}; no gangs where all of many were bound whole, since the
+                     API server takes each apart, and that is what most requests end with
 
 A header has its one gang with no placements and no victims; those of the parts follow each other in the order of their
 numbers.
@@ -60,6 +61,9 @@ PODS_WITH_VOLUMES = 20
 
 FAILURES_LISTED = 100
 """Failures of one gang that its status names; of the rest it says how many."""
+
+MANY_GANGS = 32
+"""Of more gangs than this, all bound whole, the status does not list each."""
 
 _ENVELOPE = 4 * 1024
 """Room in a part for everything but its placements: names and labels are at most 253 bytes each."""
@@ -247,7 +251,14 @@ def same_spec(written: bytes, found: bytes) -> bool:
 
 def status_patch(request: BindRequest) -> Json:
     """Return the merge patch of `.../bindrequests/<name>/status` that says how far a request has come."""
+    if len(request.gangs) > MANY_GANGS and request.phase == "Bound" and request.outcomes == all_bound(request.gangs):
+        return {"status": {"phase": request.phase, "gangs": None}}
     return {"status": {"phase": request.phase, "gangs": [_outcome(request, outcome) for outcome in request.outcomes]}}
+
+
+def all_bound(gangs: Sequence[Place]) -> tuple[GangOutcome, ...]:
+    """Return how gangs end that were bound whole, in their order."""
+    return tuple(GangOutcome(index, "Bound", len(place.assignments)) for index, place in enumerate(gangs))
 
 
 def _object(name: str, namespace: str, spec: Json, labels: Mapping[str, str] | None = None) -> Json:

@@ -190,7 +190,7 @@ class Store:
 
     def _set_pod(self, pod: Pod, now: float) -> None:
         old = self._pods.get(pod.uid)
-        if old is not None and replace(pod, resource_version=old.resource_version) == old:
+        if old is not None and pod.node == old.node and replace(pod, resource_version=old.resource_version) == old:
             return
         if old is not None and (pod.ours or pod.group != old.group):
             self._drop_foreign(old)

@@ -101,6 +101,19 @@ def test_status_comes_back_as_it_was_written():
     assert Assembler().offer(stored(bundle.header, **patch["status"])) == done
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_of_many_gangs_that_were_all_bound_whole_none_is_listed(lost: int):
+    (bundle,) = write(*(gang(f"g{i}", 2) for i in range(br.MANY_GANGS + 1)))
+    request = Assembler().offer(stored(bundle.header))
+    assert request is not None
+    outcomes = tuple(GangOutcome(i, "Bound", 2 - (lost if i == 7 else 0)) for i in range(br.MANY_GANGS + 1))
+    done = replace(request, phase="Bound", outcomes=outcomes)
+    status = br.status_patch(done)["status"]
+    assert (status["gangs"] is None) == (lost == 0)
+    assert Assembler().offer(stored(bundle.header, **{key: value for key, value in status.items() if value})) == done
+    assert request.outcomes == ()
+
+
 def test_many_small_gangs_share_a_request_and_none_is_split():
     places = [gang(f"g{i}", 20) for i in range(60)]
     batches = br.batches(places)
