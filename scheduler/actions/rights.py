@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import is_
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -153,19 +154,19 @@ def preempting(session: Session, ask: Ask) -> Rights | None:
 
 def reclaiming(session: Session, ask: Ask) -> Rights | None:
     """Return whom the group may evict in other queues, which hold more than they are owed; None when nobody."""
-    return _reclaiming(session, ask, session.book.ground.owed, sparing=True)
+    return _reclaiming(session, ask, session.book.ground.owed)[0]
 
 
 def recalling(session: Session, ask: Ask) -> Iterator[Rights]:
     """Yield whom else the group may evict: in queues that hold more than they deserve, and then also gangs whole that
     can live with fewer."""
-    known = [reclaiming(session, ask)]
-    for sparing in (True, False):
-        for most, short in ((session.book.ground.owed, None), (_deserved(session), _short(session, ask))):
-            rights = _reclaiming(session, ask, most, short, sparing=sparing)
-            if rights is not None and not any(map(rights.same, known)):
-                known.append(rights)
-                yield rights
+    first, over_owed = _reclaiming(session, ask, session.book.ground.owed)
+    over_deserved = _reclaiming(session, ask, _deserved(session), _short(session, ask))
+    known = [first]
+    for rights in (over_deserved[0], over_owed, over_deserved[1]):
+        if rights is not None and not any(rights is one or rights.same(one) for one in known):
+            known.append(rights)
+            yield rights
 
 
 def _deserved(session: Session) -> Ints:
@@ -185,29 +186,33 @@ def _short(session: Session, ask: Ask) -> Ints:
     return short if short.any() else asked
 
 
-def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = None, *, sparing: bool) -> Rights | None:
+_Found: TypeAlias = tuple[Rights | None, Rights | None]
+"""Rights as `_spared` leaves them, and all of them; one object where that takes nothing."""
+
+
+def _reclaiming(session: Session, ask: Ask, most: Ints, short: Ints | None = None) -> _Found:
     """Return whom the group may evict where `most` is what queues may hold without giving back.
 
-    short: that part of what is asked for in which others have to be over, None: all of it. sparing: see `_spared`. An
-    ask that is like an earlier one gets the same answer until somebody was placed or evicted.
+    short: that part of what is asked for in which others have to be over, None: all of it. An ask that is like an
+    earlier one gets the same answer until somebody was placed or evicted.
     """
     row, priority = session.served_row(ask.state), ask.state.priority
     queue = session.queue(session.queue_of(ask.state))
     if row is None or queue.reclaim == "Never":
-        return None
+        return None, None
     asked = session.book.vector(ask.amounts)
-    key = (queue.name, row, priority, asked.tobytes(), b"" if short is None else short.tobytes(), sparing)
-    known: dict[object, tuple[tuple[int, int], Rights | None, float]] = session.scratch.setdefault("reclaiming", {})
+    key = (queue.name, row, priority, asked.tobytes(), b"" if short is None else short.tobytes())
+    known: dict[object, tuple[tuple[int, int], _Found, float]] = session.scratch.setdefault("reclaiming", {})
     stamp = len(session.places), len(session.evicted)
     if key not in known or known[key][0] != stamp:
         before, session.changes_at = session.changes_at, float("inf")
         rights = _reclaimed(session, ask, row, most, asked if short is None else short)
-        rights = _spared(session, rights, row, asked) if rights is not None and sparing else rights
-        known[key] = stamp, rights, session.changes_at
+        found = (rights if rights is None else _spared(session, rights, row, asked)), rights
+        known[key] = stamp, found, session.changes_at
         session.changes_at = before
-    _, rights, when = known[key]
+    _, found, when = known[key]
     session.look_again_at(when)
-    return rights
+    return found
 
 
 def _reclaimed(session: Session, ask: Ask, row: int, most: Ints, matters: Ints) -> Rights | None:
@@ -244,6 +249,8 @@ def _spared(session: Session, rights: Rights, row: int, asked: Ints) -> Rights:
 
     row: of the group's own queue.
     """
+    if not any(part.herd.spare[part.numbers].any() for part in rights.parts):
+        return rights
     book, deserved, own = session.book, _deserved(session), set(session.book.lineage(row))
     parts = []
     for part in rights.parts:

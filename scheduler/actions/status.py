@@ -24,10 +24,10 @@ from scheduler.framework.gangs import is_running, membership, needs, required_to
 from scheduler.framework.protocols import EvenDomains, Unusable
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import is_under
-from scheduler.model.bindrequest import awaits
+from scheduler.model.bindrequest import awaits, awaits_binder
 from scheduler.model.decisions import Explain, LayoutFacts, QueuePlace, SetStatus
 from scheduler.model.groups import GroupState, said_of_stray
-from scheduler.model.verdict import Code, Verdict, verdict
+from scheduler.model.verdict import Code, Verdict
 
 COUNTS_AFTER = 1.0
 """Seconds between a group's last status and one in which only counts differ."""
@@ -152,7 +152,7 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None, line
     started = phase in ("Running", "Completed", "Degraded")
     why = session.verdicts.get(state.key) if victims is None else awaits(victims)
     if on_its_way:
-        why = verdict(Code.WAITING_FOR_BINDER, members=len(state.assumed), bound=len(state.bound))
+        why = awaits_binder(state)
     if phase == "Degraded":
         why = why or membership(state)  # what is missing may be nobody's turn yet, or nobody's at all
     elif started:

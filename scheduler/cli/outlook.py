@@ -13,6 +13,7 @@ from scheduler.actions.lineup import turn_of
 from scheduler.cli.picture import Picture
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.session import Session
+from scheduler.model.bindrequest import awaits_binder
 from scheduler.observe import explain
 from scheduler.web import outlook as words
 
@@ -25,7 +26,7 @@ def outlook(picture: Picture, key: str) -> Facts:
     if state is None:
         return {}
     if not state.waiting:
-        return {"now": _placed(len(state.assumed))} if state.assumed else {}
+        return {"now": explain.sentence(awaits_binder(state))} if state.assumed else {}
     session = picture.decided()
     facts: Facts = {}
     verdict = session.verdicts.get(key)
@@ -44,12 +45,6 @@ def outlook(picture: Picture, key: str) -> Facts:
             lines = [str(raised)]
         facts |= {"eviction": lines} if lines else {}
     return facts
-
-
-def _placed(members: int) -> str:
-    """Say that all was decided, and that the rest is the binder's."""
-    who = "1 member has its node and is" if members == 1 else f"{members} members have their nodes and are"
-    return f"placed: {who} to be bound (muster get requests)"
 
 
 def _order(session: Session, key: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler.model.decisions import Place
+from scheduler.model.groups import GroupState
 from scheduler.model.verdict import Code, Verdict, verdict
 
 _NAMED = 3
@@ -77,6 +78,11 @@ def given_up(place: Place, outcome: GangOutcome, told: BindFailure) -> Verdict:
         domain=told.node,
         cause=f"{told.cause} ({told.about})" if told.about else told.cause,
     )
+
+
+def awaits_binder(state: GroupState) -> Verdict:
+    """Return that members have their nodes and wait to be bound, and how many are bound already."""
+    return verdict(Code.WAITING_FOR_BINDER, members=len(state.assumed), bound=len(state.bound))
 
 
 def awaits(place: Place) -> Verdict:

@@ -492,9 +492,9 @@ def _volumes(verdict: Verdict) -> str:
 def _binder(verdict: Verdict) -> str:
     """members; bound, those that are already."""
     members, bound = _number(verdict, "members") or 0, _number(verdict, "bound")
-    many = "its node and is" if members == 1 else "their nodes and are"
+    many = "has its node and is" if members == 1 else "have their nodes and are"
     done = f"; {_plural(bound, 'member')} bound" if bound else ""
-    return f"placed: {_plural(members, 'member')} {'has' if members == 1 else 'have'} {many} not bound yet{done}"
+    return f"placed: {_plural(members, 'member')} {many} to be bound (muster get requests){done}"
 
 
 def _bind_failed(verdict: Verdict) -> str:

@@ -121,7 +121,7 @@ def test_a_gang_that_is_placed_while_no_binder_is_there_says_so(
     ) == 0  # fmt: skip
     assert "placed: 3 members have their nodes and are to be bound" in capsys.readouterr().out
     until(lambda: _scheduled(wide, "g").get("reason") == "WaitingForBinder", lambda: str(wide.group("g")), 40)
-    assert "3 members have their nodes and are not bound yet" in _scheduled(wide, "g")["message"]
+    assert "3 members have their nodes and are to be bound" in _scheduled(wide, "g")["message"]
     _start(wide, "binder").wait_leads()
     _whole(wide, "g")
 

@@ -174,11 +174,12 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the rows to this file too")
     given = parser.parse_args()
     rows: list[Row] = []
-    for number, name in enumerate(given.only or CASES, 1):
+    names = given.only or list(CASES)
+    for number, name in enumerate(names, 1):
         command = f"bench --only {name}" + (" --quick" if given.quick else "")
-        print(f"[bench] {number} of {len(given.only or CASES)}: {name}", file=sys.stderr, flush=True)
+        print(f"[bench] {number} of {len(names)}: {name}", file=sys.stderr, flush=True)
         found = [replace(row, command=command) for row in _measured(name, given.quick)]
-        if len(given.only or CASES) > 1:
+        if len(names) > 1:
             print(report.table(found), file=sys.stderr, flush=True)
         rows += found
     print(report.table(rows))
