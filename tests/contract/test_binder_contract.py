@@ -20,7 +20,7 @@ from scheduler.binder.objects import RequestObjects
 from scheduler.binder.pool import binding, deletion, pod_path
 from scheduler.binder.record import Answer, Kind, Timing, Verb
 from scheduler.binder.run import Settings
-from scheduler.cluster.bindrequests import bundle
+from scheduler.cluster.bindrequests import MANY_GANGS, all_bound, bundle
 from scheduler.cluster.cache import Cache
 from scheduler.cluster.client import ApiClient, ApiError, RequestFailed
 from scheduler.cluster.watches import Watches
@@ -71,10 +71,10 @@ class Target:
         key = f"muster/{self.namespace}/g"
         return Place(key, "gu", self.namespace, "g", "scheduling.muster.sh/v1alpha1", "PodGroup", count, members)
 
-    def write(self, place: Place, *, epoch: int = 1, deadline: float = 30.0, size: int = 900_000) -> str:
+    def write(self, *places: Place, epoch: int = 1, deadline: float = 30.0, size: int = 900_000) -> str:
         name = f"s-{secrets.token_hex(3)}"
         bound_by = time.time() + deadline
-        whole = bundle(name, "s-1", epoch, bound_by, self.namespace, (place,), size=size)
+        whole = bundle(name, "s-1", epoch, bound_by, self.namespace, places, size=size)
         for document in (*whole.parts, whole.header):
             self.rest.create(self.requests, json.loads(document.body))
         return name
@@ -173,6 +173,23 @@ async def test_a_gang_is_bound_reported_and_its_request_forgotten(target: Target
         assert [(gang["phase"], gang["bound"]) for gang in status["gangs"]] == [("Bound", 5)]
         assert [target.node_of(a.pod) for a in place.assignments] == [a.node for a in place.assignments]
         await until(lambda: target.rest.list(target.requests) == [])
+
+
+async def test_of_many_gangs_that_were_all_bound_none_is_listed_and_every_one_is_known(target: Target) -> None:
+    cache = Cache()
+    async with binding_on(target, cache=cache):
+        places = [target.gang(target.pod(f"p{i}", i % 2)) for i in range(MANY_GANGS + 1)]
+        for place in places:
+            await seen(cache, place)
+        name = target.write(*places)
+        assert await ended(target, name) == {"phase": "Bound"}
+        assert all(target.node_of(place.assignments[0].pod) for place in places)
+
+        def known() -> bool:
+            read = [one for one in cache.requests() if one.name == name and one.phase == "Bound"]
+            return [one.outcomes for one in read] == [all_bound(places)]
+
+        await until(known, 5)
 
 
 async def test_a_request_in_parts_of_an_older_epoch_is_adopted_continued_and_deleted_with_its_parts(
