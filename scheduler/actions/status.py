@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from enum import Enum, auto
 
 from scheduler.actions.enqueue import AT_THE_DOOR
 from scheduler.actions.standing import Lines
@@ -24,7 +25,7 @@ from scheduler.framework.gangs import is_running, membership, needs, required_to
 from scheduler.framework.protocols import EvenDomains, Unusable
 from scheduler.framework.session import Session
 from scheduler.framework.subgroups import is_under
-from scheduler.model.bindrequest import awaits, awaits_binder
+from scheduler.model.bindrequest import awaiting, awaits_binder, names_of
 from scheduler.model.decisions import Explain, LayoutFacts, QueuePlace, SetStatus
 from scheduler.model.groups import GroupState, said_of_stray
 from scheduler.model.verdict import Code, Verdict
@@ -41,6 +42,15 @@ UNLABELLED = "unlabelled"
 """Stands for the nodes that have no domain of a level."""
 AGAIN_AFTER = 60.0
 """Seconds after which what was said is said again when the object still does not show it."""
+
+
+class Way(Enum):
+    """How far members are that have their nodes: whose victims have to go, who is bound soon, and who is not."""
+
+    NOT = auto()
+    FOLLOWS_VICTIMS = auto()
+    IN_TIME = auto()
+    LATE = auto()
 
 
 def run(session: Session) -> None:
@@ -71,8 +81,9 @@ def run(session: Session) -> None:
             continue
         with session.guard(state):
             _say_strays(session, state)
-            said = _say_status(session, state, apart.get(key), lines, again=lines.due or key in due)
-            explained = _say_why(session, state)
+            way = _way(session, state)
+            said = _say_status(session, state, way, apart.get(key), lines, again=lines.due or key in due)
+            explained = _say_why(session, state, late=way is Way.LATE)
             if said and explained:
                 session.settle(state, _look_again_at(session, state))
 
@@ -85,8 +96,10 @@ def _say_strays(session: Session, state: GroupState) -> None:
 
 
 def _has_nothing_to_say(session: Session, state: GroupState) -> bool:
-    """A group without an object of which no member waits for a reason."""
-    return not state.group.has_object and state.key not in session.verdicts
+    """A group without an object of which no member waits for a reason, or is on its way."""
+    if state.group.has_object or state.key in session.verdicts:
+        return False
+    return not state.assumed and not session.told(state).overdue_at
 
 
 def _look_again_at(session: Session, state: GroupState) -> float:
@@ -135,37 +148,39 @@ def _says_stray(state: GroupState) -> bool:
     return any(said_of_stray(condition) for condition in state.group.conditions)
 
 
-def _say_status(session: Session, state: GroupState, apart: Verdict | None, lines: Lines, *, again: bool) -> bool:
+def _say_status(
+    session: Session, state: GroupState, way: Way, apart: Verdict | None, lines: Lines, *, again: bool
+) -> bool:
     """Return whether nothing was put off.
 
-    apart: that its queue takes no part, though it runs. again: whether its place is looked at again if that alone may
-    differ.
+    way: how far members are that have their nodes. apart: that its queue takes no part, though it runs. again: whether
+    its place is looked at again if that alone may differ.
     """
     group = state.group
     if not group.has_object or not group.uid or group.deleting or state.missing_object:
         return True
     phase = phase_of(state, admitted=state.key in session.admitted)
-    victims = next((place for place in session.placed_of.get(state.key, ()) if place.victims), None)
-    on_its_way = victims is None and (session.placed_now(state) or (bool(state.assumed) and phase == "Scheduling"))
-    if on_its_way and not _is_overdue(session, state):
+    if way is Way.IN_TIME and (session.placed_now(state) or phase == "Scheduling"):
         return True  # the next word is Running
     started = phase in ("Running", "Completed", "Degraded")
-    why = session.verdicts.get(state.key) if victims is None else awaits(victims)
-    if on_its_way:
+    why = session.verdicts.get(state.key)
+    if way is Way.FOLLOWS_VICTIMS:
+        phase = phase if started else "Scheduling"  # as the next session will see it
+        why = awaiting(_victims(session, state))
+    elif way is Way.LATE and phase == "Scheduling":
         why = awaits_binder(state)
     if phase == "Degraded":
         why = why or membership(state)  # what is missing may be nobody's turn yet, or nobody's at all
     elif started:
         why = apart if phase == "Running" else None
-    if not on_its_way and session.told(state).overdue_at:
-        session.note(state, replace(session.told(state), overdue_at=0.0))
-        session.undelay(state)
     counts = counts_of(state)
     where = nodes, domains, layout = _where(session, state) if started else (0, (), ())
     read = (group.phase, group.counts, group.conditions)
     told = session.told(state)
     rest = (phase, counts, why, *where)
-    place = _last_place(told) if told.status[:-1] == rest and not again else _place(state, why, lines)
+    place = None
+    if why is not None and (started or way is Way.NOT):  # who has its nodes is in no line any more
+        place = _last_place(told) if told.status[:-1] == rest and not again else lines.place(state)
     wanted = (*rest, place)
     if not told.status:
         if why is None and _shown(state, phase, counts) and not _says_stray(state):
@@ -182,16 +197,28 @@ def _say_status(session: Session, state: GroupState, apart: Verdict | None, line
     return True
 
 
-def _is_overdue(session: Session, state: GroupState) -> bool:
-    """Whether a gang has been on its way for long; looked at again when it will have been."""
+def _victims(session: Session, state: GroupState) -> tuple[str, ...]:
+    """The pods (namespace/name) that go for what the group has been given, now or before, and are not gone."""
+    now = (victim for place in session.placed_of.get(state.key, ()) for victim in place.victims)
+    return (*session.snapshot.awaited.get(state.key, ()), *names_of(now))
+
+
+def _way(session: Session, state: GroupState) -> Way:
+    """How far members are that have their nodes; looked at again when they will be late, or the victims may be gone."""
     told = session.told(state)
-    if not told.overdue_at or session.placed_now(state):
+    if not state.assumed and not session.placed_now(state):
+        if told.overdue_at:
+            session.note(state, replace(told, overdue_at=0.0))
+            session.undelay(state)
+        return Way.NOT
+    follows = bool(_victims(session, state))
+    if follows or not told.overdue_at or session.placed_now(state):
         told = replace(told, overdue_at=session.now + BOUND_WITHIN)
         session.note(state, told)
     if session.now >= told.overdue_at:
-        return True
+        return Way.LATE
     session.delay(state, told.overdue_at)
-    return False
+    return Way.FOLLOWS_VICTIMS if follows else Way.IN_TIME
 
 
 def _where(
@@ -223,11 +250,6 @@ def _layout(session: Session, state: GroupState, wish: EvenDomains) -> LayoutFac
     return LayoutFacts(session.level_name(wish.label), wish.part, tuple(sorted(held.items()))[:MOST_DOMAINS])
 
 
-def _place(state: GroupState, why: Verdict | None, lines: Lines) -> QueuePlace | None:
-    """Where the group stands now."""
-    return None if why is None else lines.place(state)
-
-
 def _last_place(told: Told) -> QueuePlace | None:
     """Where the group stood when that was said."""
     known = told.status[-1]
@@ -257,10 +279,12 @@ def _reason(why: object) -> tuple[object, ...]:
     return (why.code, why.permanent, words)
 
 
-def _say_why(session: Session, state: GroupState) -> bool:
-    """Return whether nothing was put off."""
+def _say_why(session: Session, state: GroupState, *, late: bool) -> bool:
+    """Return whether nothing was put off. late: members have been on their way for long."""
     why = session.verdicts.get(state.key)
     pods = session.remaining(state)
+    if late and not pods:
+        why, pods = awaits_binder(state), state.assumed
     told = session.told(state)
     if why is None or not pods:
         if told.verdict is not None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
-from scheduler.model.bindrequest import BindRequest
+from scheduler.model.bindrequest import BindRequest, names_of
 from scheduler.model.decisions import Place, Victim
 from scheduler.model.pods import Pod
 from scheduler.model.snapshot import Hold
@@ -103,6 +103,14 @@ class Departures:
         for uid in [uid for uid, until in self._unseen.items() if now >= until]:
             del self._unseen[uid]  # it stayed after all: its gang did not need it to go
         return open_.union(self._unseen) if self._unseen else open_
+
+    def awaited(self, is_there: Callable[[str], bool]) -> dict[str, tuple[str, ...]]:
+        """Return the victims (namespace/name) of each group for which some have still to go. is_there: by uid."""
+        found: dict[str, tuple[str, ...]] = {}
+        for (_, group), victims in self._open.items():
+            if any(is_there(victim.uid) for victim in victims):
+                found[group] = (*found.get(group, ()), *names_of(victims))
+        return found
 
     def holds(
         self,

@@ -31,7 +31,7 @@ from scheduler.model.decisions import Assignment, Explain, Place, SetStatus, Vic
 from scheduler.model.groups import PodGroup
 from scheduler.model.pods import Pod
 from scheduler.model.queues import DEFAULT_QUEUE, Queue, QueueFacts
-from scheduler.model.verdict import Verdict
+from scheduler.model.verdict import Code, Verdict
 
 log = structlog.get_logger(__name__)
 
@@ -104,11 +104,12 @@ class _Placing:
 
 @dataclass(frozen=True, slots=True)
 class _Why:
-    """Why a group waits, as last told, and the members that wait with it."""
+    """Why a group waits, as last told, and the members that wait with it. placed: they have their nodes."""
 
     reason: str
     queue: str
     uids: tuple[str, ...]
+    placed: bool
 
 
 class Performer:
@@ -224,7 +225,7 @@ class Performer:
             pods = [pod for pod in map(self._cache.pod, why.uids) if pod is not None and pod.waiting]
             if why.uids and not pods:
                 del self._why[key]
-            elif not why.uids or any(not self._is_placing(pod.uid) for pod in pods):
+            elif why.placed or not why.uids or any(not self._is_placing(pod.uid) for pod in pods):
                 queue = why.queue if self._is_queue(why.queue) else ""
                 counts[queue, why.reason] = counts.get((queue, why.reason), 0) + 1
         return counts
@@ -414,7 +415,8 @@ class Performer:
     def _explain(self, session: str, explain: Explain) -> None:
         reason = self._texts.condition_reason(explain.verdict)
         message = self._texts.pod_message(explain.verdict)
-        pods = [pod for pod in map(self._waiting, explain.pods) if pod is not None]
+        placed = explain.verdict.code is Code.WAITING_FOR_BINDER
+        pods = [pod for uid in explain.pods if (pod := self._waiting(uid, placed=placed)) is not None]
         news = [pod for pod in pods if not _says(pod, reason, message)]
         for pod in pods:
             self._writer.offer(
@@ -424,12 +426,12 @@ class Performer:
                     content=(reason, message),
                     method="PATCH",
                     content_type=STRATEGIC,
-                    build=partial(self._condition_request, pod.uid, reason, message),
+                    build=partial(self._condition_request, pod.uid, reason, message, placed),
                 )
             )
         group = self._cache.group(explain.group)
         queue = self._cache.queue_of(group, [*filter(None, map(self._cache.pod, explain.pods))])
-        self._why[explain.group] = _Why(explain.verdict.code.value, queue, explain.pods)
+        self._why[explain.group] = _Why(explain.verdict.code.value, queue, explain.pods, placed)
         if len(self._why) > self._most_whys:
             self.pending()  # forgets what nobody may ever ask for, where no metrics are read
             self._most_whys = max(_WHYS, 2 * len(self._why))
@@ -446,15 +448,15 @@ class Performer:
         text = self._texts.pod_message(explain.verdict)
         self.events.waits(session, explain.group, explain.verdict.code.value, about, text)
 
-    def _waiting(self, uid: str) -> Pod | None:
-        """The pod, if it is one that waits for us and is not about to be bound."""
+    def _waiting(self, uid: str, *, placed: bool) -> Pod | None:
+        """The pod, if it is one that waits for us, and is not about to be bound. placed: also then."""
         pod = self._cache.pod(uid)
-        if pod is None or not pod.ours or not pod.waiting or pod.gated or self._is_placing(uid):
+        if pod is None or not pod.ours or not pod.waiting or pod.gated or (self._is_placing(uid) and not placed):
             return None
         return pod
 
-    def _condition_request(self, uid: str, reason: str, message: str) -> Request | None:
-        pod = self._waiting(uid)
+    def _condition_request(self, uid: str, reason: str, message: str, placed: bool) -> Request | None:
+        pod = self._waiting(uid, placed=placed)
         if pod is None or _says(pod, reason, message):
             return None
         condition = self._unscheduled(pod, reason, message)

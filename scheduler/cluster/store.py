@@ -588,6 +588,7 @@ class Store:
             foreign=self._accounts.foreign,
             singles=self._singles.view(),
             leaving=leaving,
+            awaited=self._departures.awaited(self._accounts.__contains__),
             releasing=self._going(leaving),
             holds=self._departures.holds(now, self._owned, lambda pod: pod.uid in self._accounts),
             no_goods=self._refusals.live(now, self._pods),

@@ -6,10 +6,10 @@ whose write is the commit: parts without a header are not a request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scheduler.model.decisions import Place
+from scheduler.model.decisions import Place, Victim
 from scheduler.model.groups import GroupState
 from scheduler.model.verdict import Code, Verdict, verdict
 
@@ -87,7 +87,12 @@ def awaits_binder(state: GroupState) -> Verdict:
 
 def awaits(place: Place) -> Verdict:
     """Return why members wait whose victims are still there: how many pods go first, and the first of them by name."""
-    return awaiting([f"{victim.namespace}/{victim.pod}" for victim in place.victims])
+    return awaiting(names_of(place.victims))
+
+
+def names_of(victims: Iterable[Victim]) -> tuple[str, ...]:
+    """Return victims as they are told: namespace/name."""
+    return tuple(f"{victim.namespace}/{victim.pod}" for victim in victims)
 
 
 def awaiting(pods: Sequence[str]) -> Verdict:

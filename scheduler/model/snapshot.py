@@ -84,10 +84,11 @@ class Snapshot:
     plugin counts them.
     queue_usage: name of a leaf queue -> what its pods hold on nodes, assumed ones included. foreign: what the pods of
     other schedulers hold. singles: bound pods that are groups of one, by uid, with their leaf queue; they are in no
-    group's state. leaving: pods (uid) that a request evicts or is about to. budgets: by namespace/name. holds: room
-    that is kept for pods that will be made in place of others. releasing: pods of anybody that are being deleted, or
-    about to be evicted, and still hold what they hold, with their leaf queue ("" = another scheduler's). topologies:
-    sorted by name, the one of several of a name that holds first. hypernodes: sorted by name.
+    group's state. leaving: pods (uid) that a request evicts or is about to. awaited: group -> pods (namespace/name)
+    that go for what it has been given, while one of them is there. budgets: by namespace/name. holds: room that is kept
+    for pods that will be made in place of others. releasing: pods of anybody that are being deleted, or about to be
+    evicted, and still hold what they hold, with their leaf queue ("" = another scheduler's). topologies: sorted by
+    name, the one of several of a name that holds first. hypernodes: sorted by name.
     """
 
     generation: int
@@ -107,6 +108,7 @@ class Snapshot:
     foreign: Amounts = ()
     singles: Mapping[str, tuple[Pod, str]] = field(default_factory=dict)
     leaving: frozenset[str] = frozenset()
+    awaited: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     budgets: Mapping[str, DisruptionBudget] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
     releasing: tuple[tuple[Pod, str], ...] = ()

@@ -112,6 +112,7 @@ class _Body(msgspec.Struct):
     releasing: tuple[tuple[Pod, str], ...]
     topologies: tuple[Topology, ...]
     hypernodes: tuple[HyperNode, ...]
+    awaited: dict[str, tuple[str, ...]] = {}  # files of this format were written without it
 
 
 def plain(decisions: Decisions) -> list[dict[str, Any]]:
@@ -151,6 +152,7 @@ def dump(session: str, config: SchedulerConfiguration, snapshot: Snapshot, decis
         foreign=snapshot.foreign,
         singles=dict(snapshot.singles),
         leaving=tuple(sorted(snapshot.leaving)),
+        awaited=dict(sorted(snapshot.awaited.items())),
         budgets=tuple(snapshot.budgets.values()),
         holds=snapshot.holds,
         releasing=snapshot.releasing,
@@ -219,6 +221,7 @@ def _snapshot(body: _Body) -> Snapshot:
         foreign=body.foreign,
         singles=body.singles,
         leaving=frozenset(body.leaving),
+        awaited=body.awaited,
         budgets={budget.key: budget for budget in body.budgets},
         holds=body.holds,
         releasing=body.releasing,

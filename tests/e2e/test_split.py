@@ -45,6 +45,12 @@ def _scheduled(stage: Stage, name: str) -> dict[str, str]:
     return next((one for one in conditions if one["type"] == "Scheduled"), {})
 
 
+def _reasons(stage: Stage) -> list[str]:
+    """Why each pod is not scheduled; "" where nothing says so."""
+    found = ({one["type"]: one for one in pod.get("status", {}).get("conditions", [])} for pod in stage.pods())
+    return [one.get("PodScheduled", {}).get("reason", "") for one in found]
+
+
 def _bound(stage: Stage) -> None:
     stage.wait_ended()
     assert [one["status"]["phase"] for one in stage.requests()] == ["Bound"]
@@ -112,8 +118,9 @@ def test_a_gang_that_is_placed_while_no_binder_is_there_says_so(
 ) -> None:
     deciding = _start(wide, "scheduler").wait_leads()
     wide.gang("g", SIZE)
+    wide.create_pod(wide.pod("single", ""))
     until(lambda: deciding.said("no_binder"), "it is missed")
-    assert "1 bind requests wait, and nobody renews lease" in deciding.said("no_binder")[0]["problem"]
+    assert "bind requests wait, and nobody renews lease" in deciding.said("no_binder")[0]["problem"]
     kubeconfig = str(wide.cluster.kubeconfig)
     config = wide.directory / "scheduler-0.yaml"
     assert why.explain(
@@ -122,8 +129,10 @@ def test_a_gang_that_is_placed_while_no_binder_is_there_says_so(
     assert "placed: 3 members have their nodes and are to be bound" in capsys.readouterr().out
     until(lambda: _scheduled(wide, "g").get("reason") == "WaitingForBinder", lambda: str(wide.group("g")), 40)
     assert "3 members have their nodes and are to be bound" in _scheduled(wide, "g")["message"]
+    until(lambda: _reasons(wide) == ["WaitingForBinder"] * (SIZE + 1), lambda: str(_reasons(wide)))
     _start(wide, "binder").wait_leads()
     _whole(wide, "g")
+    wide.wait_bound("single", 1)
 
 
 def test_a_binder_that_serves_other_names_is_told_as_that_and_not_as_a_shortage(wide: Stage) -> None:

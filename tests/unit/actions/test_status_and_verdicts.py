@@ -11,7 +11,7 @@ from scheduler.actions.status import BOUND_WITHIN
 from scheduler.cluster import feed
 from scheduler.dialects.shapes import keyed
 from scheduler.framework.registry import Registry
-from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome
+from scheduler.model.bindrequest import BindFailure, BindRequest, GangOutcome, awaits
 from scheduler.model.decisions import Explain, Place, SetQueueStatus
 from scheduler.model.pods import Condition, Problem
 from scheduler.model.quantity import MAX_AMOUNT
@@ -139,6 +139,57 @@ def test_a_group_that_is_placed_and_not_bound_for_long_says_that_instead_of_what
     _assume(w)  # placed anew: its time begins anew
     result = w.session(later=1)
     assert result.wake_at == w.now - 1 + BOUND_WITHIN
+
+
+def told(w: World) -> list[tuple[str, Code, tuple[str, ...]]]:
+    """What members are told in this session: group, code and uids."""
+    assert w.result is not None
+    explains = [one for one in w.result.decisions.items if isinstance(one, Explain)]
+    return [(one.group.rpartition("/")[2], one.verdict.code, one.pods) for one in explains]
+
+
+def test_members_are_told_too_that_they_are_not_bound_yet_also_one_without_a_group() -> None:
+    w = world().nodes(1, gpu=3)
+    w.gang("g", 2)
+    w.pod("single")
+    w.session()
+    for place in w.places:
+        w.store.assume(place, "r")
+    w.session(later=1)
+    assert told(w) == []
+    w.session(later=BOUND_WITHIN)
+    code = Code.WAITING_FOR_BINDER
+    assert sorted(told(w)) == [("g", code, ("uid-g-0", "uid-g-1")), ("uid-single", code, ("uid-single",))]
+    w.session(later=30)
+    assert told(w) == []
+    for pod in list(w.pods.values()):
+        w.set_pod(replace(pod, node="n000", phase="Running", started=True))
+    w.session(later=1)
+    assert (told(w), phase(w, "g")) == ([], "Running")
+
+
+def test_a_group_whose_victims_take_their_time_goes_on_saying_that_it_waits_for_them() -> None:
+    w = world().nodes(1, gpu=2)
+    for number in range(2):
+        w.running(f"low-{number}", "n000", priority=1)
+    w.gang("high", 2, pod={"priority": 9})
+    w.session()
+    [place] = w.places
+    assert len(place.victims) == 2
+    assert said(w, "high") == (Code.WAITING_FOR_VICTIMS, dict(awaits(place).facts))
+    w.store.assume(place, "r")
+    w.write()
+    for _ in range(4):
+        w.session(later=BOUND_WITHIN)
+        assert (said(w, "high"), told(w)) == (None, []), "it has been said, and is still true"
+    w.drop_pod(place.victims[0].pod)
+    w.session(later=BOUND_WITHIN)
+    assert (said(w, "high"), told(w)) == (None, [])
+    w.drop_pod(place.victims[1].pod)
+    w.session(later=BOUND_WITHIN - 1)
+    assert said(w, "high") is None, "its time has only begun"
+    w.session(later=BOUND_WITHIN)
+    assert said(w, "high") == (Code.WAITING_FOR_BINDER, {"members": 2, "bound": 0})
 
 
 def test_a_group_that_is_bound_in_time_is_not_looked_at_again() -> None:

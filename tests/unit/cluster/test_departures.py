@@ -29,6 +29,17 @@ def homes(one: Departures, pods: Iterable[Pod], now: float = 1010.0) -> list[str
     return [hold.node for hold in one.holds(now, lambda _: pods, lambda pod: pod.uid in placed)]
 
 
+def test_the_victims_of_a_group_are_awaited_until_the_last_is_gone_or_its_request_is_over() -> None:
+    one = Departures()
+    one.assume("s", PLACE, 1000.7, lambda _: [])
+    assert one.awaited({"v0", "v1"}.__contains__) == {"g": ("ns/v0", "ns/v1")}
+    one.see(REQUEST, PLACE, open_=True)
+    assert one.awaited({"v1"}.__contains__) == {"g": ("ns/v0", "ns/v1")}, "told once, not as each of them goes"
+    assert one.awaited(set[str]().__contains__) == {}
+    one.see(replace(REQUEST, phase="Failed"), PLACE, open_=False)
+    assert one.awaited({"v0", "v1"}.__contains__) == {}
+
+
 def test_members_that_the_decision_places_have_not_come_in_place_of_those_that_go() -> None:
     one = Departures()
     one.see(REQUEST, PLACE, open_=True)

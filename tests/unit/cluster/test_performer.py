@@ -315,6 +315,20 @@ async def test_a_pod_about_to_be_bound_gets_no_condition_until_its_request_has_f
     assert len(case.conditions) == 2
 
 
+async def test_a_pod_that_is_not_bound_for_long_is_told_so_until_it_is_bound(case: Case):
+    case.put(group(), pod(0), pod(1))
+    request = BindRequest("r", "ur", "s-000001", 7, case.time + 100, (place(0, 1),), "Binding")
+    case.performer.watch([feed.RequestSet(request)])
+    late = verdict(Code.WAITING_FOR_BINDER, members=2, bound=0)
+    case.put(replace(pod(1), node="n1"))
+    await case.do(Explain(KEY, late, ("u0", "u1")))
+    assert [body["metadata"]["uid"] for body in case.sent("PATCH", "/pods/")] == ["u0"]
+    assert case.conditions[0]["reason"] == "WaitingForBinder"
+    assert case.performer.pending() == {("default", "WaitingForBinder"): 1}
+    case.put(replace(pod(0), node="n0"))
+    assert case.performer.pending() == {}
+
+
 async def test_requests_of_a_former_leader_protect_their_pods_too(case: Case):
     case.put(group(), pod(0))
     request = BindRequest("s-000009-e6-1", "r1", "s-000009", 6, case.time + 100, (place(0),), phase="Binding")

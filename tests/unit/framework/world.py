@@ -240,11 +240,12 @@ class World:
                 case Drain(victims=victims):
                     for victim in victims:
                         self.drop_pod(victim.pod)
-                case SetStatus():
-                    group = self.groups[item.group]
-                    self.set_group(replace(group, phase=item.phase, counts=item.counts))
-                case Explain():
-                    pass
+        self.write()
+
+    def write(self) -> None:
+        """Write the statuses that were decided, and nothing else."""
+        for item in self.statuses().values():
+            self.set_group(replace(self.groups[item.group], phase=item.phase, counts=item.counts))
 
     # -- what came out ----------------------------------------------------------------------------------------------
 
