@@ -13,7 +13,7 @@ from scheduler.actions.lineup import turn_of
 from scheduler.cli.picture import Picture
 from scheduler.framework.hooks import HookRaised
 from scheduler.framework.session import Session
-from scheduler.model.bindrequest import awaits_binder
+from scheduler.model.bindrequest import awaiting, awaits_binder
 from scheduler.observe import explain
 from scheduler.web import outlook as words
 
@@ -26,7 +26,9 @@ def outlook(picture: Picture, key: str) -> Facts:
     if state is None:
         return {}
     if not state.waiting:
-        return {"now": explain.sentence(awaits_binder(state))} if state.assumed else {}
+        victims = picture.snapshot.awaited.get(key, ())
+        way = awaiting(victims) if victims else awaits_binder(state)
+        return {"now": explain.sentence(way)} if state.assumed else {}
     session = picture.decided()
     facts: Facts = {}
     verdict = session.verdicts.get(key)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from scheduler.cli import why
 from scheduler.cluster.bindrequests import bundle
 from scheduler.model.decisions import Assignment, Place, Victim
 from tests.controlplane.rest import resource_path
@@ -90,11 +91,19 @@ def test_after_a_kill_a_new_leader_evicts_only_who_was_not_evicted_and_binds_the
     until(lambda: [r["status"].get("phase") for r in stage.requests()] == ["Bound"], lambda: str(stage.requests()))
 
 
-def test_members_of_a_gang_whose_victims_do_not_end_have_no_node_any_more_and_say_why(stage: Stage) -> None:
+def test_members_of_a_gang_whose_victims_do_not_end_have_no_node_any_more_and_say_why(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
     request(stage, 30.0)
     stage.scheduler().wait_leads()
     until(lambda: stage.rest.get(stage.pod_path("high-3"))["status"].get("nominatedNodeName"), "it has a node")
     until(lambda: all(going(stage, f"low-{number}") for number in range(4)), "all go")
+    kubeconfig, namespace = str(stage.cluster.kubeconfig), stage.namespace
+    config = stage.directory / "scheduler-0.yaml"
+    why.explain("high", kubeconfig=kubeconfig, context=None, namespace=namespace, output="table", config=config)
+    said = capsys.readouterr().out
+    assert "waits for 4 pods to end" in said
+    assert "are to be bound" not in said
     told = f"Preempted: Evicted for PodGroup {stage.namespace}/high, which has a higher priority"
     until(lambda: told in stage.events("Pod", "low-0"), lambda: str(stage.events("Pod", "low-0")))
     stage.wait_ended(within=90)
