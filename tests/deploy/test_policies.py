@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,8 @@ from tests.controlplane.cluster import ControlPlane
 from tests.controlplane.rest import ApiError, Rest
 
 Json = dict[str, Any]
-POLICIES = Path(__file__).parents[2] / "config" / "policies"
+ROOT = Path(__file__).parents[2]
+POLICIES = ROOT / "config" / "policies"
 TEAM = "policy-team"
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("policies")]
 SETUP = f"""
@@ -40,8 +42,6 @@ rules:
   resources: [pods, replicationcontrollers, namespaces, jobs, cronjobs, deployments, replicasets, statefulsets,
     daemonsets, podgroups]
   verbs: ["*"]
-- {{apiGroups: [scheduling.muster.sh], resources: [queues], resourceNames: [ours], verbs: [use]}}
-- {{apiGroups: [scheduling.k8s.io], resources: [priorityclasses], resourceNames: [plain], verbs: [use]}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -49,6 +49,15 @@ metadata: {{name: policy-team}}
 roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: policy-team}}
 subjects: [{{kind: ServiceAccount, name: ana, namespace: {TEAM}}}]
 """
+
+
+def as_documented() -> str:
+    """What docs/security.md gives a team, given to this one."""
+    text = (ROOT / "docs" / "security.md").read_text()
+    (block,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.S) if "verbs: [use]" in block]
+    team = f"{{kind: ServiceAccount, name: ana, namespace: {TEAM}}}"
+    block = block.replace("[research]", "[ours]").replace("[high]", "[plain]")
+    return re.sub(r"subjects: \[.*\]", f"subjects: [{team}]", block)
 
 
 def group(name: str, **spec: Any) -> Json:
@@ -129,7 +138,7 @@ def marked(where: str, key: str, queue: str) -> dict[str, tuple[str, Json]]:
 def ana(real_control_plane: ControlPlane) -> Iterator[Rest]:
     """A member of a team that may use queue `ours` and class `plain`; the policies hold."""
     cluster = real_control_plane
-    cluster.kubectl("apply", "-f", "-", input=SETUP)
+    cluster.kubectl("apply", "-f", "-", input=f"{SETUP}---\n{as_documented()}")
     cluster.kubectl("apply", "-f", str(POLICIES))
     rest = cluster.rest_as(cluster.service_account_token(TEAM, "ana"))
     until(lambda: refused(rest, GROUPS, group("probe", queue="theirs"), dryRun="All"))
