@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from scheduler.actions.attempt import attempt, attempt_run
-from scheduler.actions.gates import gate
+from scheduler.actions.gates import gate, losing
 from scheduler.actions.steps import grow, repair, started_elsewhere
 from scheduler.actions.turns import Order, in_order
 from scheduler.actions.wants import GROWTH_ROUNDS, waits_for_room, wants
@@ -60,6 +60,10 @@ def candidates(session: Session) -> list[GroupState]:
     found: list[GroupState] = []
     for state in session.waiting.values():
         if is_starting(state):
+            continue
+        lost = losing(session, state)
+        if lost is not None:  # not remembered: it changes without the group
+            session.reject(state, lost)
             continue
         known = session.recall(state)
         if known is not None:

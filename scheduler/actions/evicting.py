@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scheduler.actions.ask import Ask
 from scheduler.actions.candidates import lost
 from scheduler.actions.dealing import deal
+from scheduler.actions.gates import losing
 from scheduler.actions.making_room import WORK, work_of
 from scheduler.actions.narrowing import portions
 from scheduler.actions.placing import parts_of
@@ -155,11 +156,23 @@ def commit(
         statement.commit()
     _note_spare(session, list(pods.values()), members)
     lost(session, [running for running, _ in gone])
+    for running, _ in gone:
+        _stand_back(session, running.key)
     session.count("pods_evicted_total", float(len(victims)), action=why)
     for uid, node in homes.items():
         row = session.row(node)
         if row is not None:
             session.outlook.keep(session.outlook.amounts(pods[uid]), np.array([row]), np.ones(1, dtype=np.int64))
+
+
+def _stand_back(session: Session, key: str) -> None:
+    """A group of which somebody goes gets nothing more in this session."""
+    state = session.snapshot.groups.get(key)
+    why = losing(session, state) if state is not None and session.remaining(state) else None
+    if state is not None and why is not None:
+        session.wants.pop(key, None)
+        session.deferred.pop(key, None)
+        session.reject(state, why)
 
 
 def _moved(session: Session, victim: Victim, pod: Pod, node: str) -> Victim:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from scheduler.framework.gangs import is_running, not_found
 from scheduler.framework.session import Session
+from scheduler.model.bindrequest import awaiting
 from scheduler.model.groups import GroupState
 from scheduler.model.pods import Pod
 from scheduler.model.verdict import Code, Verdict, verdict
@@ -28,6 +29,18 @@ def malformed(session: Session, state: GroupState) -> Verdict | None:
     if fields:
         return verdict(Code.BAD_CONSTRAINTS, field=", ".join(sorted(fields)), message="not supported by this version")
     return None
+
+
+def losing(session: Session, state: GroupState) -> Verdict | None:
+    """Return that members of the group are about to go, for this session's decisions or earlier ones, or None.
+
+    What it needs is not known before it is seen that they go: who is placed meanwhile could be left over alone.
+    """
+    leaving, evicted = session.snapshot.leaving, session.evicted
+    if not leaving and not evicted:
+        return None
+    gone = [pod for pod in state.bound if pod.uid in leaving or pod.uid in evicted]
+    return awaiting([f"{pod.namespace}/{pod.name}" for pod in gone]) if gone else None
 
 
 def suspended(state: GroupState) -> Verdict | None:

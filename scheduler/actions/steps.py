@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from scheduler.actions.ask import Ask, kinds_of, make_ask
 from scheduler.actions.attempt import attempt, defers, perform
-from scheduler.actions.gates import gate
+from scheduler.actions.gates import gate, losing
 from scheduler.actions.placing import Found, solve
 from scheduler.actions.wants import GROWTH_ROUNDS
 from scheduler.framework.gangs import Needs, by_role, is_running, needs, roles_lacking, startable
@@ -150,7 +150,7 @@ def next_step(session: Session, state: GroupState) -> Step | None:
 
 def asked_again(session: Session, state: GroupState) -> Ask | Verdict | None:
     """Return what a waiting group asks for now, or why it may not be placed; None when it asks for nothing."""
-    why = gate(session, state)
+    why = losing(session, state) or gate(session, state)
     if why is not None:
         return why
     wanted = needs(state)

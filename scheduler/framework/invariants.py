@@ -86,6 +86,8 @@ def _victims(session: Session) -> list[str]:
         if running.key in moved and session.snapshot.groups[running.key].group.moves_whole:
             continue
         left = [pod for pod in running.pods if pod.uid not in session.evicted]
+        if not left and not running.fixed and running.key in session.placed_of:
+            found.append(f"{running.key} goes whole, and something of it is placed")
         if len(left) == len(running.pods) or (not left and not running.fixed):
             continue
         if len(left) + running.fixed < running.minimum:

@@ -101,6 +101,48 @@ def test_a_gang_goes_whole(w: Story) -> None:
     w.expect(["train-0", "train-1"], ["build"])
 
 
+@pytest.mark.parametrize("victim", ["bound", "surplus"])
+def test_a_group_of_which_members_go_gets_nothing_more_before_it_is_seen_that_they_go(w: Story, victim: str) -> None:
+    """A member that waits would be placed alone in the room of its own gang, as if that still ran."""
+    w.nodes(1, gpu=4).queue("a", **gpus(deserved=1)).queue("b", **gpus(deserved=4))
+    w.runs("train", ["n000"] * 4, minimum=4 if victim == "bound" else 1, queue="a")
+    train = w.groups["muster/ns/train"]
+    w.member(train, 4, priority=50)
+    w.asks("build", 1, queue="b")
+    w.session()
+    assert [place.name for place in w.places] == ["build"]
+    assert len(w.victims) == (4 if victim == "bound" else 1)
+    why = w.verdict("train")
+    assert why is not None
+    assert (why.code, dict(why.facts)["victims"]) == (Code.WAITING_FOR_VICTIMS, len(w.victims))
+    [place] = w.places
+    w.store.assume(place, "r")
+    for _ in range(3):
+        w.session(later=1.0)
+        assert w.places == []
+    for gone in place.victims:
+        w.drop_pod(gone.pod)
+    w.session(later=1.0)
+    assert w.places == [], "it starts whole, or has no room"
+
+
+def test_no_member_of_a_gang_that_goes_whole_is_placed_in_the_room_of_that_gang(w: Story) -> None:
+    w.nodes(3, gpu=4)
+    w.queue("a", **gpus(deserved=1), weight=2 * WEIGHT_UNIT).queue("b", **gpus(deserved=5))
+    w.queue("c", **gpus(deserved=3, limit=6), weight=3 * WEIGHT_UNIT)
+    w.runs("train", ["n000"] * 4, queue="a")
+    w.member(w.groups["muster/ns/train"], 4, priority=50)
+    w.runs("b", ["n001"] * 2, minimum=1, queue="b")
+    w.runs("c", ["n001", *["n002"] * 4], minimum=1, queue="c")
+    w.asks("build", 2, minimum=1, queue="b")
+    w.session()
+    assert {place.name for place in w.places} == {"build"}
+    assert w.victims == [f"train-{number}" for number in range(4)]
+    w.carry_out()
+    w.session(later=1.0)
+    assert w.places == []
+
+
 def test_surplus_goes_first(w: Story) -> None:
     w.node("n", gpu=4)
     w.runs("train", ["n"] * 4, minimum=1)
