@@ -285,12 +285,13 @@ class IoProcess:
         )
 
     def _charged_to(self, place: Place, uid: str) -> str:
-        """Return the queue that is written on a member when it is bound.
+        """Return the queue that is written on a member when it is bound: that which was asked, where that is told.
 
         The default queue needs no word, but in place of one that was copied from another pod.
         """
         pod = self._cache.pod(uid)
-        name = self._cache.queue_of(self._cache.group(place.group), (pod,) if pod is not None else ())
+        members = (pod,) if pod is not None else ()
+        name = place.queue or self._cache.queue_of(self._cache.group(place.group), members)
         return "" if name == DEFAULT_QUEUE and not (pod is not None and pod.charged_to) else name
 
     def _group_pods(self) -> Grouping | Leaving | None:

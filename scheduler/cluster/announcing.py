@@ -95,7 +95,7 @@ class Announcer:
         pods = [pod for pod in (self._cache.pod(assignment.uid) for assignment in place.assignments) if pod is not None]
         created = group.created if group is not None and group.created else min((p.created for p in pods), default=0.0)
         if created:
-            queue = self._cache.queue_of(group, pods)
+            queue = place.queue or self._cache.queue_of(group, pods)
             self._meter.seconds("pod_group_wait_seconds", max(0.0, self._clock() - created), queue=queue)
 
 

@@ -43,6 +43,7 @@ class _Gang(msgspec.Struct, gc=False):
     placements: str = ""
     volumes: str = ""
     victims: str = ""
+    queue: str = ""
 
 
 class _Spec(msgspec.Struct, gc=False):
@@ -169,6 +170,7 @@ def _place(request: str, number: int, gang: _Gang) -> Place:
         assignments=tuple(read_members(where, ref.namespace, gang.placements)),
         steps=tuple(read_claims(where, ref.namespace, gang.volumes)),
         victims=tuple(read_victims(where, gang.victims)),
+        queue=gang.queue,
     )
 
 

@@ -282,6 +282,8 @@ def _gang(place: Place) -> Json:
         "minimum": place.minimum,
         "placements": "".join(f"{member_line(place.namespace, assignment)}\n" for assignment in place.assignments),
     }
+    if place.queue:
+        gang["queue"] = place.queue
     if place.steps:
         gang["volumes"] = "".join(f"{claim_line(place.namespace, step)}\n" for step in place.steps)
     if place.victims:

@@ -51,14 +51,37 @@ def charged_queue(members: Iterable[Pod]) -> str:
 
 def queue_of(group: PodGroup | None, members: Sequence[Pod], namespace_queue: Callable[[str, str], str]) -> str:
     """Return the name of the leaf queue that the members are charged to (the last part of a path)."""
+    return leaf_of(_path_of(group, members, namespace_queue))
+
+
+def _path_of(group: PodGroup | None, members: Sequence[Pod], namespace_queue: Callable[[str, str], str]) -> str:
+    """Return the queue as it is named: where members run, by their charge, else by the group's object, its members,
+    their namespace. Of members that name several the oldest counts; such a gang does not start."""
     charged = charged_queue(members)
-    if charged:
-        return charged
-    text, namespace = (group.queue, group.namespace) if group is not None else ("", "")
-    for pod in () if text else members:
-        text, namespace = text or pod.queue, pod.namespace
-    text = text or namespace_queue(namespace, "")
-    return leaf_of(text)
+    if charged or (group is not None and group.queue):
+        return charged or (group.queue if group is not None else "")
+    if len({pod.queue for pod in members}) > 1:
+        named = [pod for pod in members if pod.queue]
+        alive = [pod for pod in named if not pod.finished and not pod.deleting]
+        return min(alive or named, key=lambda pod: (pod.created, pod.uid)).queue
+    own = members[0].queue if members else ""
+    namespace = group.namespace if group is not None else members[0].namespace if members else ""
+    return own or namespace_queue(namespace, "")
+
+
+def _unlike_queues(group: PodGroup | None, waiting: Sequence[Pod], members: Sequence[Pod]) -> tuple[Problem, ...]:
+    """Return that waiting members name different queues, where nothing else says to which the gang is charged."""
+    if (group is not None and group.queue) or len({pod.queue for pod in waiting}) < 2 or charged_queue(members):
+        return ()
+    first: dict[str, Pod] = {}
+    for pod in _sorted(list(waiting)):
+        if pod.queue:
+            first.setdefault(leaf_of(pod.queue), pod)
+    if len(first) < 2:
+        return ()
+    (one, pod), (other, unlike) = list(first.items())[:2]
+    text = f'names queue "{other}", pod {pod.name} names "{one}": a gang is charged to one; name it in its object'
+    return (Problem(f"pod {unlike.name}", text),)
 
 
 def _made_group(key: str, members: Iterable[Pod]) -> tuple[PodGroup, bool]:
@@ -135,7 +158,7 @@ def group_state(
     know where members were that are gone. A group none of whose members is placed any more starts as a whole again,
     whatever it did before.
     """
-    missing = False
+    missing, stated = False, group
     if group is None:
         group, missing = _made_group(key, members)
     group, part, unclear = dealt(group, members)
@@ -144,7 +167,7 @@ def group_state(
     sorts = _by_state(group, members, part, assumed)
     if group.dialect == "pod" and not sorts["waiting"] and not sorts["assumed"] and not sorts["gated"]:
         return None
-    group = _with_problems(group, sorts["waiting"])
+    group = _with_problems(group, sorts["waiting"], _unlike_queues(stated, sorts["waiting"], members))
     settled = sorts["bound"] + sorts["succeeded"]
     alive = sorts["waiting"] + sorts["gated"] + sorts["assumed"] + sorts["bound"]
     own = priorities.get(group.priority_class) if group.priority_class else None
@@ -152,12 +175,10 @@ def group_state(
     if group.preemptible is None:
         preemptible = _preemptible(group.dialect, priority, alive)
         group = group if preemptible is None else replace(group, preemptible=preemptible)
-    queue = charged_queue(members) or group.queue or next((pod.queue for pod in alive if pod.queue), "")
-    queue = queue or namespace_queue(group.namespace, "")
     state = GroupState(
         group=group,
         priority=priority,
-        queue=queue,
+        queue=_path_of(stated if members else group, members, namespace_queue),
         waiting=_sorted(sorts["waiting"]),
         gated=_sorted(sorts["gated"]),
         assumed=_sorted(sorts["assumed"]),
@@ -196,16 +217,17 @@ def _by_state(
     return sorts
 
 
-def _with_problems(group: PodGroup, waiting: list[Pod]) -> PodGroup:
-    """Return the group with what is wrong with its waiting members; a pod that stands alone says it itself."""
-    if group.dialect == "pod" or not any(pod.problems for pod in waiting):
+def _with_problems(group: PodGroup, waiting: list[Pod], unlike: tuple[Problem, ...]) -> PodGroup:
+    """Return the group with what is wrong with its waiting members, one by one and (unlike) together; a pod that stands
+    alone says it itself."""
+    if group.dialect == "pod" or not (unlike or any(pod.problems for pod in waiting)):
         return group
     problems = (
         Problem(f"pod {pod.name}: {problem.field}", problem.message)
         for pod in _sorted(waiting)
         for problem in pod.problems
     )
-    return replace(group, problems=(*group.problems, *problems))
+    return replace(group, problems=(*group.problems, *problems, *unlike))
 
 
 def _left(before: GroupState, now: GroupState, members: Collection[Pod]) -> tuple[Pod, ...]:

@@ -153,6 +153,7 @@ class Statement:
                 minimum=minimum,
                 assignments=tuple(assignments[first:]),
                 victims=victims,
+                queue=self._session.queue_of(state),
             )
         )
 

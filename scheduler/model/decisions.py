@@ -62,7 +62,8 @@ class Place:
     """Bind these members together. `minimum` of them must be bound or all are unwound (0: each stands alone).
 
     steps: what must be done, for all members, before the first of them is bound. victims: who must be gone before; they
-    are evicted for this placement and for nothing else.
+    are evicted for this placement and for nothing else. queue: name of the leaf queue that was asked and is charged;
+    "" = not told.
     """
 
     group: str
@@ -75,6 +76,7 @@ class Place:
     assignments: tuple[Assignment, ...]
     steps: tuple[VolumeStep, ...] = ()
     victims: tuple[Victim, ...] = ()
+    queue: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from scheduler.model.snapshot import Hold, NodeTable, NoGood, Snapshot
 from scheduler.model.topology import HyperNode, Topology
 from scheduler.model.volumes import Storage
 
-FORMAT = 4
+FORMAT = 5
 
 
 class BadSnapshotFile(ValueError):
@@ -112,7 +112,7 @@ class _Body(msgspec.Struct):
     releasing: tuple[tuple[Pod, str], ...]
     topologies: tuple[Topology, ...]
     hypernodes: tuple[HyperNode, ...]
-    awaited: dict[str, tuple[str, ...]] = {}  # files of this format were written without it
+    awaited: dict[str, tuple[str, ...]]
 
 
 def plain(decisions: Decisions) -> list[dict[str, Any]]:

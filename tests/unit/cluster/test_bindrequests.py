@@ -27,6 +27,7 @@ def gang(name: str, pods: int, minimum: int | None = None, long: int = 0) -> Pla
         kind="PodGroup",
         minimum=pods if minimum is None else minimum,
         assignments=tuple(Assignment(f"u-{name}-{i}{pad}", "ns", f"{name}-{i}", f"n{i % 7}") for i in range(pods)),
+        queue="q",
     )
 
 
@@ -79,6 +80,7 @@ def test_the_object_has_the_documented_fields():
                         "apiVersion": "scheduling.volcano.sh/v1beta1",
                         "kind": "PodGroup",
                     },
+                    "queue": "q",
                     "minimum": 1,
                     "placements": "a-0 u-a-0 n0\n",
                 }

@@ -64,3 +64,30 @@ def test_the_queue_is_what_object_members_and_namespace_say_in_this_order(
     members = [Pod(f"u{number}", "a", f"p{number}", "s", queue=one) for number, one in enumerate(pods)]
     stated = None if group is None else PodGroup("muster/a/g", "u", "muster", "a", "g", queue=group)
     assert queue_of(stated, members, {"a": "of-a"}.get) == queue
+
+
+def named(*queues: str, own: str = "", charged: str = "") -> GroupState:
+    members = [
+        Pod(f"u{number}", "a", f"p{number}", "s", ours=True, group="muster/a/g", queue=one, created=float(number))
+        for number, one in enumerate(queues)
+    ]
+    if charged:
+        members.append(Pod("on", "a", "on", "s", ours=True, group="muster/a/g", node="n", charged_to=charged))
+    group = PodGroup("muster/a/g", "u", "muster", "a", "g", min_member=2, queue=own)
+    found = group_state(
+        group.key, group, members, assumed={}, priorities={}, namespace_queue=lambda _, default: default, ran=()
+    )
+    assert found is not None
+    return found
+
+
+def test_a_gang_whose_members_name_different_queues_is_told_so_where_nothing_else_says_which_counts() -> None:
+    (problem,) = named("org/x", "", "y", "z").group.problems
+    assert problem.field == "pod p2"
+    assert 'names queue "y", pod p0 names "x"' in problem.message
+    for state, queue in (
+        (named("x", "org/x", ""), "x"),
+        (named("x", "y", own="z"), "z"),
+        (named("x", "y", charged="q"), "q"),
+    ):
+        assert (state.group.problems, state.queue) == ((), queue)
