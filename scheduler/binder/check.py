@@ -1,8 +1,8 @@
 """The last look at pods and nodes before a gang is bound, from what the caches have.
 
 Decided here: which members can no longer be bound where the scheduler put them, and the cause. Must not know: whether
-the gang survives that (the machine decides). Members that pass are charged to their nodes at once, in order, so that
-two gangs never pass into the same room.
+the gang survives that (the machine decides). Members that pass are charged to their nodes at once, in order, or (while
+victims are there) noted as those who come in their stead, so that two gangs never pass into the same room.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def check(
     present: list[int] = []
     ended: list[int] = []
     seen: set[str] = set()
+    victims = frozenset(victim.uid for victim in place.victims)
     for member, assignment in enumerate(place.assignments):
         pod = pod_of(assignment.uid)
         twice = assignment.uid in seen
@@ -66,8 +67,10 @@ def check(
             cause, permanent = _node_cause(pod, node_of(assignment.node), ledger, room)
         if cause:
             failures.append(Failure(member, cause, permanent))
-        elif pod is not None:
+        elif pod is not None and room:
             ledger.assume(pod, assignment.node)
+        elif pod is not None:
+            ledger.expect(pod, assignment.node, victims)
     gone, leaving, under = ((), (), ()) if room else _victims(place, pod_of, covered)
     return Checked(now, tuple(failures), tuple(present), tuple(ended), gone, leaving, under)
 

@@ -1,8 +1,9 @@
 """What every node is charged with, as the binder's last look before it binds.
 
 Decided here: what counts. Every pod on a node counts, whoever bound it, until it has ended or is gone; a placement that
-passed its check counts from then on, before the watch shows it. Must not know: gangs, requests, HTTP. It has its own
-sums because the brain's are in another process and older.
+passed its check counts from then on, before the watch shows it. One that waits for others to go counts in their stead:
+another fits that has room now, and once they have gone and all who wait for them have come. Must not know: gangs,
+requests, HTTP. It has its own sums because the brain's are in another process and older.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ class Ledger:
         self._assumed: set[str] = set()
         self._totals: dict[str, dict[str, int]] = {}
         self._pods: dict[str, int] = {}
+        self._expected: dict[str, dict[str, tuple[Amounts, frozenset[str]]]] = {}
+        self._expected_on: dict[str, str] = {}
 
     def apply(self, events: Iterable[feed.Event]) -> None:
         """Take note of pods and shapes; other events are ignored."""
@@ -32,17 +35,16 @@ class Ledger:
             if kind is feed.PodSet:
                 self._set(event.pod)  # type: ignore[union-attr]
             elif kind is feed.PodGone:
-                self._assumed.discard(event.uid)  # type: ignore[union-attr]
-                self._charge(event.uid, None)  # type: ignore[union-attr]
+                self.gone(event.uid)  # type: ignore[union-attr]
             elif kind is feed.ShapeSet:
                 self._shapes[event.shape.key] = event.shape  # type: ignore[union-attr]
 
     def _set(self, pod: Pod) -> None:
         if pod.finished:
-            self._assumed.discard(pod.uid)
-            self._charge(pod.uid, None)
+            self.gone(pod.uid)
         elif pod.node:
             self._assumed.discard(pod.uid)
+            self._unexpect(pod.uid)
             self._charge(pod.uid, (pod.node, self.requests(pod)))
         elif pod.uid not in self._assumed:
             self._charge(pod.uid, None)
@@ -81,8 +83,23 @@ class Ledger:
             self._assumed.add(pod.uid)
             self._charge(pod.uid, (node, self.requests(pod)))
 
+    def expect(self, pod: Pod, node: str, victims: Iterable[str]) -> None:
+        """Note a placement that is bound once these pods (uid) have gone."""
+        if pod.uid not in self._charges:
+            self._unexpect(pod.uid)
+            self._expected.setdefault(node, {})[pod.uid] = self.requests(pod), frozenset(victims)
+            self._expected_on[pod.uid] = node
+
+    def _unexpect(self, uid: str) -> None:
+        node = self._expected_on.pop(uid, None)
+        if node is not None:
+            del self._expected[node][uid]
+            if not self._expected[node]:
+                del self._expected[node]
+
     def release(self, uid: str) -> None:
-        """Take back an assumption that did not come true; a pod that the watch showed on a node is not touched."""
+        """Take back what was assumed or expected; a pod that the watch showed on a node is not touched."""
+        self._unexpect(uid)
         if uid in self._assumed:
             self._assumed.discard(uid)
             self._charge(uid, None)
@@ -90,20 +107,34 @@ class Ledger:
     def gone(self, uid: str) -> None:
         """Forget a pod that is known to be gone before the watch's event has been delivered."""
         self._assumed.discard(uid)
+        self._unexpect(uid)
         self._charge(uid, None)
 
     def fits(self, requests: Amounts, node: Node) -> bool:
         """Whether the node has room for one more pod, by what it has now; only what is requested is compared."""
-        return self._within(requests, node, 1)
+        return self._within(requests, node, 1, *self.used(node.name)) and (
+            node.name not in self._expected or self._within(requests, node, 1, *self._later(node.name))
+        )
 
     def holds(self, requests: Amounts, node: Node) -> bool:
         """Whether the node still has room for a pod that is charged to it already."""
-        return self._within(requests, node, 0)
+        return self._within(requests, node, 0, *self.used(node.name))
 
-    def _within(self, requests: Amounts, node: Node, times: int) -> bool:
-        if self._pods.get(node.name, 0) + times > node.slots:
+    def _later(self, node: str) -> tuple[int, dict[str, int]]:
+        """What will be on a node when those have gone whom others wait for there, and these have come."""
+        pods, used = self.used(node)
+        expected = self._expected[node].values()
+        known = (self._charges.get(uid, ("", ())) for uid in frozenset().union(*(victims for _, victims in expected)))
+        gone = [amounts for where, amounts in known if where == node]
+        for sign, part in ((-1, gone), (1, [requests for requests, _ in expected])):
+            pods += sign * len(part)
+            for name, value in (each for amounts in part for each in amounts):
+                used[name] = used.get(name, 0) + sign * value
+        return pods, used
+
+    def _within(self, requests: Amounts, node: Node, times: int, pods: int, used: dict[str, int]) -> bool:
+        if pods + times > node.slots:
             return False
-        used = self._totals.get(node.name, {})
         allocatable = dict(node.allocatable)
         return all(
             value <= 0 or used.get(name, 0) + value * times <= allocatable.get(name, 0) for name, value in requests

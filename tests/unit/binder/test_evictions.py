@@ -372,6 +372,32 @@ def test_the_room_of_a_gang_that_waits_is_not_given_to_another() -> None:
     run(story())
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_gang_whose_victims_have_gone_is_bound_while_another_waits_for_its_own_on_the_same_node(first: int) -> None:
+    async def story() -> None:
+        world, said = World(), Said()
+        world.add_node("n0", 2)
+        for number in range(2):
+            world.add_pod(f"v{number}", "n0", phase="Running", takes=1.0 if number == first else 30.0)
+            world.add_pod(f"p{number}")
+            world.request(
+                f"r{number}",
+                world.place(f"g{number}", 1, (f"p{number}", "n0"), victims=(f"v{number}",)),
+                deadline=100.0,
+            )
+        task = begin(world, said)
+        await asyncio.sleep(10)
+        assert [uid for _, uid, _ in world.bound] == [world.pods[f"p{first}"].uid]
+        world.add_pod("thief")
+        world.request("s", world.place("t", 1, ("thief", "n0")))
+        await world.until_reported()
+        await world.stop(task)
+        assert {name: one.phase for name, one in world.ended.items()} == {"r0": "Bound", "r1": "Bound", "s": "Failed"}
+        assert world.overfull == []
+
+    run(story())
+
+
 @pytest.mark.parametrize("victim", [Victim("p", "ns", "../secrets", "n0", ""), Victim("p", "ns", "ok", "n 0", "")])
 def test_a_victim_that_no_path_can_name_is_refused_before_anything_is_sent(victim: Victim) -> None:
     async def story() -> None:
