@@ -149,7 +149,7 @@ def commit(
         dealt = deal(session, ask, found)
         members = dealt.members
         pods = {pod.uid: pod for _, part in gone for pod in part}
-        homes = rehoused(session, gone) if moves is None else moves
+        homes = rehoused(session, ask, gone) if moves is None else moves
         victims = tuple(_moved(session, victim, pods[victim.uid], homes.get(victim.uid, "")) for victim in victims)
         awaited = _awaited(session, {row for _, row in members}, {victim.uid for victim in victims}, why)
         statement.place(ask.state, len(members), members, (*victims, *awaited), dealt.marks)

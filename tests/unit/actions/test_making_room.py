@@ -690,6 +690,20 @@ def test_a_victim_that_has_room_elsewhere_is_moved(w: Story) -> None:
     assert "thief-0" not in w.placed
 
 
+@pytest.mark.parametrize(("limit", "minimum", "kept"), [(6, 2, 2), (5, 2, 0), (5, 1, 1), (4, 1, 0)])
+def test_no_room_is_kept_for_victims_that_their_queue_does_not_let_start_again(
+    w: Story, limit: int, minimum: int, kept: int
+) -> None:
+    """It would stay idle. Those who go hold four, who comes holds four, and two are free."""
+    w.node("n0", gpu=4).node("n1", gpu=2).queue("a", **gpus(limit=limit))
+    w.runs("train", ["n0"] * 4, minimum=minimum, queue="a", priority=10, pod=owned(0))
+    w.asks("high", 1, gpu=4, queue="a", priority=100)
+    w.session()
+    victims = [victim for place in w.places for victim in place.victims]
+    assert len(victims) == 4
+    assert sum(victim.move_to == "n1" for victim in victims) == kept
+
+
 def test_members_that_never_preempt_wait_while_the_others_take_their_place(w: Story) -> None:
     w.node("n", gpu=2)
     w.runs("low", ["n"])
