@@ -64,6 +64,7 @@ from scheduler.model.components import WHOLE, Component, leading_component
 from scheduler.model.decisions import Place
 from scheduler.model.queues import DEFAULT_QUEUE
 from scheduler.observe import explain
+from scheduler.observe.health import CannotListen
 from scheduler.observe.metrics import Metrics
 from scheduler.observe.tracing import from_environment
 from scheduler.pulse import PATIENCE, Pulse
@@ -156,6 +157,8 @@ class IoProcess:
         error = task.exception()
         if isinstance(error, BaseExceptionGroup) and (found := error.subgroup(WholeLeads)) is not None:
             log.warning("binder_makes_way", why=str(found.exceptions[0]))
+        elif isinstance(error, CannotListen):
+            log.error("cannot_listen", problem=str(error))
         elif error is not None:
             log.error("part_ended", part=task.get_name(), error=repr(error), exc_info=error)
         self._exit_code = 1

@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from scheduler.cli.documents import documents_of
-from scheduler.cli.output import FAILED, OK, USAGE, complain, note
+from scheduler.cli.output import OK, USAGE, complain, note
 from scheduler.cli.workloads import Unusable
 from scheduler.dialects.meta import Undecodable
 from scheduler.dialects.neighbours import SelectorStruct, label_selector
@@ -96,7 +96,7 @@ def convert(files: list[Path]) -> int:
             read += ((file, one) for one in documents_of([file]))
         except OSError as error:
             complain(f"{file}: {error.strerror}")
-            return FAILED
+            return USAGE
         except Unusable as error:
             complain(str(error))
             return USAGE

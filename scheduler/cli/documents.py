@@ -38,22 +38,29 @@ def documents_of(files: Iterable[Path]) -> Iterator[Json]:
             found = [one for one in yaml.load_all(content.decode(), _Loader) if one is not None]
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise Unusable(f"{file}: not YAML: {error}") from error
-        for document in found:
-            yield from _objects(document, str(file))
+        for number, document in enumerate(found, 1):
+            yield from _objects(document, str(file) if len(found) == 1 else f"{file}: document {number}")
 
 
 def _objects(document: object, where: str) -> Iterator[Json]:
     """Yield an object, or those of a list. Raises `Unusable`."""
     if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
-        raise Unusable(f"{where}: a document is not an object with a kind")
+        raise Unusable(f"{where}: a document is not an object with a kind, {_shown(document)}")
     kind, items = document["kind"], document.get("items")
     if kind != "List" and not (kind.endswith("List") and isinstance(items, list)):
         yield _plain(document, where)
         return
     if not isinstance(items, list | None):
         raise Unusable(f"{where}: items of a List must be a list")
-    for item in items or []:
-        yield from _objects(item, where)
+    for number, item in enumerate(items or []):
+        yield from _objects(item, f"{where}: items[{number}]")
+
+
+def _shown(document: object) -> str:
+    """Return what is there in place of an object."""
+    if isinstance(document, dict):
+        return f"it has {', '.join(map(str, list(document)[:5])) or 'nothing'}"
+    return f"it is {'a list' if isinstance(document, list) else repr(document)[:60]}"
 
 
 def _plain(document: Json, where: str) -> Json:

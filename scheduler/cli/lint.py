@@ -76,7 +76,7 @@ def lint(
         return USAGE
     except OSError as error:
         complain(f"{error.filename}: {error.strerror}")
-        return FAILED
+        return USAGE
     if not documents:
         complain("there is no object in these files")
         return USAGE

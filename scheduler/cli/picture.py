@@ -22,7 +22,7 @@ from scheduler.app import load_configuration, make_sessions
 from scheduler.cli import reading
 from scheduler.cli.kin import Served
 from scheduler.cli.manifests import ANY_CLASS, Classes
-from scheduler.cli.output import FAILED, USAGE, complain, note, with_client
+from scheduler.cli.output import USAGE, complain, note, with_client
 from scheduler.cluster import feed
 from scheduler.cluster.assembler import Assembler
 from scheduler.cluster.bindlines import BadRequest
@@ -87,7 +87,7 @@ def with_picture(source: Source, call: Callable[[Picture, str], int]) -> int:
         return USAGE
     except OSError as error:
         complain(f"{error.filename}: {error.strerror}")
-        return FAILED
+        return USAGE
 
     async def work(client: ApiClient) -> int:
         names = source.names or config.scheduler_names

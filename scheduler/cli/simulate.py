@@ -23,7 +23,7 @@ from scheduler.cli import picture
 from scheduler.cli.documents import documents_of
 from scheduler.cli.kin import OTHERS
 from scheduler.cli.manifests import Understood, added, as_grouped
-from scheduler.cli.output import FAILED, NOT_FOUND, OK, USAGE, complain, emit, note, with_client
+from scheduler.cli.output import NOT_FOUND, OK, USAGE, complain, emit, note, with_client
 from scheduler.cli.workloads import Unusable
 from scheduler.cluster import feed
 from scheduler.cluster.client import ApiClient
@@ -66,7 +66,7 @@ def simulate(
         return USAGE
     except OSError as error:
         complain(f"{error.filename}: {error.strerror}")
-        return FAILED
+        return USAGE
     if not documents:
         complain("there is no object in these files")
         return USAGE

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import os
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
@@ -66,6 +67,10 @@ class _Caller:
     host: str
 
 
+class CannotListen(RuntimeError):
+    """The address of the ports is another process's, or nobody's; names it and the setting."""
+
+
 class Health:
     """See the module. `start` binds (port 0: a free one), `address` says where."""
 
@@ -108,8 +113,13 @@ class Health:
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     async def start(self) -> None:
-        """Listen. Raises OSError, naming the address, when that cannot be."""
-        self._server = await asyncio.start_server(self._serve, self._host, self._port)
+        """Listen. Raises `CannotListen`."""
+        try:
+            self._server = await asyncio.start_server(self._serve, self._host, self._port)
+        except OSError as error:
+            cause = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
+            where = f"healthAddress {self._host}:{self._port}"
+            raise CannotListen(f"{where}: {cause}; choose another with --health-address") from error
 
     async def stop(self) -> None:
         """Stop listening, and end the connections that there are."""

@@ -45,7 +45,9 @@ def test_a_date_is_text_as_it_is_for_kubectl(tmp_path: Path):
         (b"{kind: A, spec: &a {b: *a}}", "A cannot be written as JSON: Circular"),
         (b"{kind: A, spec: .inf}", "A cannot be written as JSON: Out of range"),
         (b"[" * 5000, "not YAML: maximum recursion depth"),
-        (b"{kind: 3}", "a document is not an object with a kind"),
+        (b"{kind: 3}", "a document is not an object with a kind, it has kind"),
+        (b"{kind: A}\n---\n[]", "document 2: a document is not an object with a kind, it is a list"),
+        (b"{kind: List, items: [{kind: A}, 7]}", "items[1]: a document is not an object with a kind, it is 7"),
     ],
 )
 def test_what_is_no_object_is_told_with_the_name_of_the_file(tmp_path: Path, content: bytes, said: str):

@@ -12,7 +12,7 @@ import pytest
 import uvloop
 
 from scheduler.observe import health
-from scheduler.observe.health import Health, Reply
+from scheduler.observe.health import CannotListen, Health, Reply
 
 
 class World:
@@ -187,7 +187,7 @@ async def test_an_address_in_use_is_an_error_that_names_it():
             state=dict,
             access=World().access,
         )
-        with pytest.raises(OSError, match=port):
+        with pytest.raises(CannotListen, match=rf"^healthAddress .*:{port}: Address already in use; choose another"):
             await second.start()
         await second.stop()
 
