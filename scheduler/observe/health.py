@@ -117,7 +117,7 @@ class Health:
         try:
             self._server = await asyncio.start_server(self._serve, self._host, self._port)
         except OSError as error:
-            cause = os.strerror(error.errno) if (error.errno or 0) > 0 else str(error)
+            cause = os.strerror(error.errno) if error.errno is not None and error.errno > 0 else str(error)
             where = f"healthAddress {self._host}:{self._port}"
             raise CannotListen(f"{where}: {cause}; choose another with --health-address") from error
 
