@@ -339,6 +339,35 @@ class Weeks(RuleBasedStateMachine):
             starving(self.week.cluster(), held)
 
 
+def test_what_goes_below_a_limit_makes_room_in_it() -> None:
+    """Found by `test_many_random_weeks`: the law looked at the limits above both queues as if nobody went."""
+    week = Week()
+    week.node("n", gpu=1)
+    week.set_queue(Queue("team", limit=amounts(need(gpu=1))))
+    week.set_queue(Queue("owed", parent="team", deserved=amounts(need(gpu=1))))
+    week.set_queue(Queue("borrows", parent="team"))
+    week.member(week.gang("runs", 1, count=0, queue="borrows"), 0, shape(gpu=1))
+    week.settle()
+    assert week.pods["uid-runs-0"].node
+    week.member(week.gang("asks", 1, count=0, queue="owed"), 0, shape(gpu=1))
+    week.settle()
+    assert {pod.name: pod.node for pod in week.pods.values()} == {"asks-0": "n"}
+
+
+def test_who_was_to_grow_onto_a_node_that_went_is_told_as_lost() -> None:
+    """Found by `test_many_random_weeks`: the binder model told members that it could not bind as bound."""
+    week = Week()
+    week.node("n", gpu=1).node("m", gpu=1)
+    group = week.gang("runs", 1, count=0)
+    week.member(group, 0, shape(gpu=1))
+    week.settle()
+    week.member(group, 1, shape(gpu=1))
+    (place,) = week.decide()
+    week.drop_node(place.assignments[0].node)
+    week.settle()
+    assert not week.pods["uid-runs-1"].node
+
+
 def play(examples: int, steps: int) -> None:
     run_state_machine_as_test(
         Weeks,

@@ -864,9 +864,8 @@ def _allowed(
     for name in own:
         freed = _inside(cluster, name, gone)
         for resource, limit in cluster.queue(name).limit:
-            # Reclaim looks at limits as things are.
-            gives = freed[resource] if why == "preempt" else 0
-            if limit >= 0 and asked[resource] and cluster.uses(name)[resource] - gives + asked[resource] > limit:
+            left = cluster.uses(name)[resource] - freed[resource]  # what goes below a queue lowers what it holds
+            if limit >= 0 and asked[resource] and left + asked[resource] > limit:
                 return False
     return True
 

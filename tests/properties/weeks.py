@@ -202,20 +202,20 @@ class Week(World):
             return False
         request, index = gangs[number % len(gangs)]
         first = request.gangs[index].assignments[0]
-        request.outcomes[index] = self._failed(index, [first], cause)
+        request.outcomes[index] = self._outcome(index, [first], cause)
         self._queue.append(feed.RequestSet(request.value()))
         return True
 
-    def _failed(self, index: int, which: Sequence[Assignment], cause: str) -> GangOutcome:
-        return GangOutcome(
-            index, "Failed", failures=tuple(BindFailure(one.uid, one.pod, one.node, cause) for one in which)
-        )
+    def _outcome(self, index: int, lost: Sequence[Assignment], cause: str, *, bound: int = 0) -> GangOutcome:
+        """What is told of a gang: each member that is not listed as lost is bound, where any is."""
+        failures = tuple(BindFailure(one.uid, one.pod, one.node, cause) for one in lost)
+        return GangOutcome(index, "Bound" if bound else "Failed", bound, failures)
 
     def _bind(self, request: Request, index: int, gang: Place) -> GangOutcome | None:
         alive = [one for one in gang.assignments if (pod := self.pods.get(one.uid)) is not None and pod.waiting]
         gone = [one for one in gang.assignments if one not in alive]
         if len(alive) < max(1, gang.minimum):
-            return self._failed(index, gone, "PodGone")
+            return self._outcome(index, gone, "PodGone")
         there = [pod for one in gang.victims if (pod := self.pods.get(one.uid)) is not None and not pod.finished]
         for pod in there:
             covers = [name for name, (selector, _) in self.budgets.items() if selects(selector, dict(pod.labels))]
@@ -224,14 +224,14 @@ class Week(World):
         if there:
             if request.steps < PATIENCE:
                 return None
-            return self._failed(index, alive, "VictimsRemain")
+            return self._outcome(index, alive, "VictimsRemain")
         lost = [one for one in alive if one.node not in self.machines]
-        if lost and gang.minimum:
-            return self._failed(index, lost, "NodeGone")
-        for one in alive:
-            if one not in lost:
+        able = [one for one in alive if one not in lost]
+        if len(able) >= max(1, gang.minimum):
+            for one in able:
                 self._start(one, request)
-        return GangOutcome(index, "Bound", bound=len(alive) - len(lost))
+            return self._outcome(index, lost, "NodeGone", bound=len(able))
+        return self._outcome(index, lost, "NodeGone")
 
     def _start(self, one: Assignment, request: Request) -> None:
         """The kubelet takes the pod: there is room, or the node is not what it was when that was decided."""
