@@ -368,6 +368,23 @@ def test_who_was_to_grow_onto_a_node_that_went_is_told_as_lost() -> None:
     assert not week.pods["uid-runs-1"].node
 
 
+def test_a_group_that_could_never_start_is_no_reason_to_owe_its_queue_anything() -> None:
+    """Found by `test_many_random_weeks`: the law counted what it asks for, the scheduler rightly did not."""
+    week = Week()
+    week.node("n", gpu=1)
+    for name in ("two", "three"):
+        week.set_queue(Queue(name, deserved=amounts(need(gpu=1))))
+    never = week.gang("never", 2, count=0, queue="two")
+    for number in range(2):
+        week.member(never, number, shape(gpu=1))
+    week.member(week.gang("runs", 1, count=0, queue="three"), 0, shape(gpu=1))
+    week.settle()
+    week.set_queue(Queue("three"))
+    week.member(week.gang("waits", 1, count=0), 0, shape(gpu=1))
+    week.settle()
+    assert {pod.name for pod in week.pods.values() if pod.node} == {"waits-0"}
+
+
 def play(examples: int, steps: int) -> None:
     run_state_machine_as_test(
         Weeks,

@@ -326,11 +326,31 @@ class Cluster:
             return True
         if any(self.queue(one).state != "Open" for one in self.lineage(queue)):
             return False
+        if not placed and self._never_fits([one for one in there if not one.gated], group):
+            return False
         able = [one for one in there if one in placed or not one.gated]
         if group is None:
             return True
         roles = (sum(one.role == role.name for one in able) >= role.count for role in group.roles)
         return len(able) >= group.min_member and all(roles)
+
+    def _never_fits(self, waiting: Sequence[Pod], group: PodGroup | None) -> bool:
+        """Whether the nodes, or those of the best rack where one is required, hold too few of them when empty."""
+        least = 1 if group is None else max(group.min_member, sum(role.count for role in group.roles))
+        label = group.topology.required if group is not None and group.topology is not None else ""
+        most: dict[str, int] = {}
+        for shape, count in Counter(pod.shape for pod in waiting).items():
+            need = self.held(next(pod for pod in waiting if pod.shape == shape))
+            held: dict[str, int] = {}
+            for node in self.nodes.values():
+                rack = dict(node.labels).get(label) if label else ""
+                if rack is not None:
+                    there = dict(node.allocatable)
+                    each = min((there.get(name, 0) // value for name, value in need.items() if value), default=count)
+                    held[rack] = held.get(rack, 0) + max(0, min(each, node.slots))
+            for rack, number in held.items():
+                most[rack] = most.get(rack, 0) + min(number, count)
+        return bool(self.nodes) and max(most.values(), default=0) < least
 
     def capacity(self, resource: str) -> int:
         found = 0
@@ -454,6 +474,7 @@ def judge(cluster: Cluster, places: Sequence[Place], snapshot: Snapshot) -> None
             node = cluster.nodes.get(one.node)
             assert node is not None and not node.unschedulable, f"{one.pod} is placed on {one.node}"
         _open_queue(cluster, place)
+        _keeps_its_members(cluster, place)
         _minimum(cluster, place)
         _limits(cluster, place)
         _firm(cluster, place)
@@ -521,6 +542,14 @@ def _open_queue(cluster: Cluster, place: Place) -> None:
     )
     assert not cluster.children.get(name), f"{name} is no leaf"
     assert all(cluster.queue(one).state == "Open" for one in line), f"{name} is not open"
+
+
+def _keeps_its_members(cluster: Cluster, place: Place) -> None:
+    """Nobody of the group is about to go for others: what the group needs is not known before that is seen."""
+    own = {victim.uid for victim in place.victims} - cluster.evicted
+    for pod in cluster.members(place.group):
+        going = pod.node and not pod.finished and not pod.deleting and pod.uid in cluster.leaving | cluster.evicted
+        assert not going or pod.uid in own, f"{place.name} is placed while {pod.name} of it is about to go"
 
 
 def _minimum(cluster: Cluster, place: Place) -> None:
