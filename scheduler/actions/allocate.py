@@ -28,6 +28,8 @@ STRICT = "StrictFIFO"
 """The order of queues in which nobody passes the head."""
 NUMBERS_AFTER = 5.0
 """Seconds for which the numbers of a group that still does not fit may be those of an earlier session."""
+LOSING_AGAIN = 10.0
+"""Seconds after which it is asked again whether members of a group still are to go: they may stay after all."""
 
 
 def run(session: Session) -> None:
@@ -64,6 +66,7 @@ def candidates(session: Session) -> list[GroupState]:
         lost = losing(session, state)
         if lost is not None:  # not remembered: it changes without the group
             session.reject(state, lost)
+            session.wake_no_later_than(session.now + LOSING_AGAIN)
             continue
         known = session.recall(state)
         if known is not None:
