@@ -361,7 +361,7 @@ class ControlPlane:
 
     def pause_api(self) -> None:
         """The API server accepts connections and answers nothing, as on a machine that hangs."""
-        self._processes["kube-apiserver"].send(signal.SIGSTOP)
+        self._processes["kube-apiserver"].pause()
 
     def resume_api(self) -> None:
         self._processes["kube-apiserver"].send(signal.SIGCONT)

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -108,6 +109,23 @@ class Process:
         if not self.running():
             raise RuntimeError(f"{self.name} is not running (status {self.exit_status()})\n{self.tail()}")
         os.killpg(self.pid, number)
+
+    def pause(self) -> None:
+        """Stop it where it is, and wait until each of its threads stands still: on a busy machine some go on."""
+        self.send(signal.SIGSTOP)
+        deadline = time.monotonic() + 10.0
+        while not all(state == "T" for state in self._states()):
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{self.name} does not stand still: {self._states()}")
+            time.sleep(0.005)
+
+    def _states(self) -> list[str]:
+        """Return the state of each thread, as the kernel calls it."""
+        found = []
+        for file in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
+                found.append(file.read_text().rpartition(")")[2].split()[0])
+        return found
 
     def stop(self, graceful_seconds: float = 0.0) -> None:
         """End the program and its process group and wait until they are gone; without patience, at once."""
