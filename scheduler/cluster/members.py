@@ -57,9 +57,9 @@ def queue_of(group: PodGroup | None, members: Sequence[Pod], namespace_queue: Ca
 def _path_of(group: PodGroup | None, members: Sequence[Pod], namespace_queue: Callable[[str, str], str]) -> str:
     """Return the queue as it is named: where members run, by their charge, else by the group's object, its members,
     their namespace. Of members that name several the oldest counts; such a gang does not start."""
-    charged = charged_queue(members)
-    if charged or (group is not None and group.queue):
-        return charged or (group.queue if group is not None else "")
+    stated = charged_queue(members) or (group.queue if group is not None else "")
+    if stated:
+        return stated
     if len({pod.queue for pod in members}) > 1:
         named = [pod for pod in members if pod.queue]
         alive = [pod for pod in named if not pod.finished and not pod.deleting]
