@@ -204,9 +204,10 @@ class Cluster:
         return self.queues.get(name) or Queue(name, weight=0 if name in self.lost else WEIGHT_UNIT)
 
     def lineage(self, name: str) -> tuple[str, ...]:
-        """The queue and those above it, without the root; it ends early where the tree is broken."""
-        found: list[str] = []
-        while name != "root" and name not in found and (name in self.queues or name in ("default", *self.lost)):
+        """The queue and those above it, without the root; it ends early where the tree is broken: below a queue that
+        does not exist, also where something still runs in that."""
+        found: list[str] = [name] if name in self.lost else []
+        while name != "root" and name not in found and (name in self.queues or name == "default"):
             found.append(name)
             name = self.queue(name).parent or "root"
         return tuple(found)
