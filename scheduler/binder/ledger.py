@@ -112,13 +112,17 @@ class Ledger:
 
     def fits(self, requests: Amounts, node: Node) -> bool:
         """Whether the node has room for one more pod, by what it has now; only what is requested is compared."""
-        return self._within(requests, node, 1, *self.used(node.name)) and (
+        return self._within(requests, node, 1, *self._now(node.name)) and (
             node.name not in self._expected or self._within(requests, node, 1, *self._later(node.name))
         )
 
     def holds(self, requests: Amounts, node: Node) -> bool:
         """Whether the node still has room for a pod that is charged to it already."""
-        return self._within(requests, node, 0, *self.used(node.name))
+        return self._within(requests, node, 0, *self._now(node.name))
+
+    def _now(self, node: str) -> tuple[int, dict[str, int]]:
+        """What is charged to a node, to be read only: nothing is copied for each pod that is bound."""
+        return self._pods.get(node, 0), self._totals.get(node, {})
 
     def _later(self, node: str) -> tuple[int, dict[str, int]]:
         """What will be on a node when those have gone whom others wait for there, and these have come."""
@@ -142,4 +146,5 @@ class Ledger:
 
     def used(self, node: str) -> tuple[int, dict[str, int]]:
         """Return pods and amounts charged to a node."""
-        return self._pods.get(node, 0), dict(self._totals.get(node, {}))
+        pods, amounts = self._now(node)
+        return pods, dict(amounts)

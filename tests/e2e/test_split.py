@@ -118,9 +118,9 @@ def test_a_gang_that_is_placed_while_no_binder_is_there_says_so(
 ) -> None:
     deciding = _start(wide, "scheduler").wait_leads()
     wide.gang("g", SIZE)
-    wide.create_pod(wide.pod("single", ""))
     until(lambda: deciding.said("no_binder"), "it is missed")
-    assert "bind requests wait, and nobody renews lease" in deciding.said("no_binder")[0]["problem"]
+    assert "1 bind requests wait, and nobody renews lease" in deciding.said("no_binder")[0]["problem"]
+    wide.create_pod(wide.pod("single", ""))
     kubeconfig = str(wide.cluster.kubeconfig)
     config = wide.directory / "scheduler-0.yaml"
     assert why.explain(

@@ -122,9 +122,12 @@ def test_files_that_cannot_be_read_are_told(runner: CliRunner, tmp_path: Path) -
         ("---\n---\n", "there is no object in these files"),
         (
             "{apiVersion: v1, kind: List, items: [null]}",
-            "items[0]: a document is not an object with a kind, it is None",
+            "-: items[0]: a document is not an object with a kind, it is None",
         ),
-        ("{apiVersion: v1, kind: List, items: [{kind: List, items: 3}]}", "items[0]: items of a List must be a list"),
+        (
+            "{apiVersion: v1, kind: List, items: [{kind: List, items: 3}]}",
+            "-: items[0]: items of a List must be a list",
+        ),
     ],
 )
 def test_what_holds_no_object_is_no_success(runner: CliRunner, text: str, said: str) -> None:
